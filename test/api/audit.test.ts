@@ -131,6 +131,27 @@ test('wrong keys are in the audit log of the organisation, by address', async ()
   ]);
 });
 
+test('the events of a batch and of its files name the event that caused them, and the batch', async () => {
+  const [sdk] = sdks;
+  if (sdk === undefined) throw new Error('no client package');
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  const batch = await runBatch(sdk, client, [chatLine('one'), chatLine('two')]);
+  type Event = { id: string; type: string; metadata: { causation_id?: string; correlation_id?: string } };
+  const eventsOf = async (stream: string): Promise<Event[]> =>
+    (await call('GET', `/events?stream=${stream}`)).body['data'] as Event[];
+  const events = await eventually(
+    () => eventsOf(batch.id),
+    (found) => found.at(-1)?.type === 'batch.completed',
+  );
+  const ids = events.map(({ id }) => id);
+  expect(new Set(events.map(({ metadata }) => metadata.correlation_id))).toEqual(new Set([batch.id]));
+  const causes = events.map(({ metadata }) => ids.indexOf(metadata.causation_id ?? ''));
+  expect(causes.every((cause, index) => cause < index && (cause >= 0 || index === 0))).toBe(true);
+  const [output] = await eventsOf(String(batch.output_file_id));
+  expect(output?.metadata).toMatchObject({ correlation_id: batch.id, causation_id: expect.any(String) });
+  expect(ids).toContain(output?.metadata.causation_id);
+});
+
 test('reads of files and of results of a batch are counted for the key, each with its IDs', async () => {
   const [sdk] = sdks;
   if (sdk === undefined) throw new Error('no client package');

@@ -83,7 +83,7 @@ async function replay(
     }
   }
   if (row === undefined || last === undefined) throw noSuchRecord(query.stream);
-  const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, ...columns } = row;
+  const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, last_event_id: _last, ...columns } = row;
   // The fields of most records are together in one column.
   const { data, lookup: _lookup, ...others } = columns;
   const fields = typeof data === 'object' && data !== null ? { ...others, ...data } : columns;

@@ -4,6 +4,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { LogExportFilters } from '#libs/contracts/logs/log-exports.ts';
 import { isDatabaseTrouble, getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { continuedBy } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -112,7 +113,7 @@ async function end(
   { id, workspace_id: workspaceId }: Running,
   { type, ...data }: { type: string; status: string; error?: string },
 ): Promise<void> {
-  const metadata = { actor: { type: 'system' as const, id: 'log export' } };
+  const metadata = continuedBy('log export');
   await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const row = await unit.load(logExportModel, id);
     if (!row || row.deleted_at || (row.data as LogExportData).status !== 'in_progress') return;
