@@ -83,6 +83,11 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   const listed = (await readFile(list, 'utf8')).trimEnd().split('\n');
   expect(listed.map((line) => JSON.parse(line).problem)).toEqual(['surplus']);
 
+  const { rows: recorded } = await query("select epoch, data from event where type = 'organisation.command_run'");
+  expect(recorded).toMatchObject([
+    { epoch: 1, data: { command: 'restore', result: { epoch: 1, adopted_blobs: false } } },
+  ]);
+
   // What a dump without the schema of the queue leaves, and a store that has lost two blobs.
   await query('drop schema pgboss cascade');
   const { rows: files } = await query('select id, blob from file where id = any($1)', [
