@@ -218,7 +218,8 @@ create table resource (
   data jsonb not null,
   last_version integer,
   created_at timestamptz not null,
-  deleted_at timestamptz
+  deleted_at timestamptz,
+  last_event_id uuid
 );
 create unique index resource_slug on resource (workspace_id, kind, slug) where deleted_at is null;
 create unique index resource_lookup on resource (kind, lookup);
@@ -237,6 +238,7 @@ create table resource_version (
   number integer not null,
   data jsonb not null,
   created_at timestamptz not null,
+  last_event_id uuid,
   unique (resource_id, number)
 );
 
@@ -297,7 +299,8 @@ create table file (
   blob text not null,
   created_at timestamptz not null,
   expires_at timestamptz,
-  deleted_at timestamptz
+  deleted_at timestamptz,
+  last_event_id uuid
 );
 create index file_list on file (workspace_id, created_at desc, id desc) where deleted_at is null;
 create index file_blob on file (blob);
@@ -404,6 +407,7 @@ create table batch (
   expired_at timestamptz,
   cancelling_at timestamptz,
   cancelled_at timestamptz,
+  last_event_id uuid,
   check (completed >= 0 and failed >= 0 and completed + failed <= total)
 );
 create index batch_list on batch (workspace_id, created_at desc, id desc);
@@ -567,7 +571,8 @@ create table fine_tuning_job (
   error jsonb,
   created_at timestamptz not null,
   accepted_at timestamptz,
-  finished_at timestamptz
+  finished_at timestamptz,
+  last_event_id uuid
 );
 create index fine_tuning_job_list on fine_tuning_job (workspace_id, created_at desc, id desc);
 -- For the sweep of blobs, which must not delete files that a job still reads.

@@ -1,7 +1,7 @@
 import { Gauge, type Registry } from 'prom-client';
 import { canAssumeTenantRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
-import type { RefusalLog } from '#libs/people/refusal-log.ts';
+import type { FactLog } from '#libs/people/facts/fact-log.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createOutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
@@ -26,8 +26,8 @@ import { createRoutes } from './routes.ts';
 export type ApiProcess = {
   parts: Part[];
   platform: Platform;
-  /** Records refused requests as events. */
-  refusals: RefusalLog;
+  /** Records refused requests, wrong keys and reads of contents as events. */
+  facts: FactLog;
   /** The address that it listens on, once it has started. */
   url: () => string;
 };
@@ -76,7 +76,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     logger,
     observe: metrics.observeRequest,
     clientAddress: keys.clientAddress,
-    onForbidden: keys.onForbidden,
+    onRefused: keys.onRefused,
     jsonBody,
     bodyBytesPerSecond: config.SLUICE_BODY_RATE_MAX,
     cors: config.SLUICE_CORS_ORIGINS,
@@ -128,7 +128,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     // Stops first: the server would wait for streams that never end.
     routeDeps.eventStreams,
   ];
-  return { parts, platform, refusals: keys.refusals, url };
+  return { parts, platform, facts: keys.facts, url };
 }
 
 function composeBodyRecorder(

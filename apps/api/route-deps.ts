@@ -121,6 +121,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
     baseUrl: publicUrl,
     browserSessions: callers.browserSessions,
     onRefusedSignIn: callers.keys.onRefusedSignIn,
+    countRead: callers.keys.countRead,
     authenticate: callers.authenticate,
     searches: heavyReads,
     resultStreams: createTurns({ runningMax: 64, waitingMax: 64, isLong: true }, 'streams of results'),

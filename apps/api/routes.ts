@@ -44,6 +44,7 @@ import { fileRoutes, fileTags } from './files/routes.ts';
 import { fineTuningRoutes, fineTuningTags } from './fine-tuning/routes.ts';
 import { logRoutes, logTags } from './logs/routes.ts';
 import { createReplay } from './replays/create-replay.ts';
+import type { CountRead } from './organisation/guard-keys.ts';
 import { organisationRoutes, organisationTags } from './organisation/routes.ts';
 import { sessionRoutes, type SessionDeps } from './organisation/session-routes.ts';
 import { pageRoutes, serverRoutes, serverTags } from './server/routes.ts';
@@ -85,6 +86,7 @@ export type RouteDeps = {
   baseUrl: () => string;
   browserSessions: SessionDeps['browserSessions'];
   onRefusedSignIn: SessionDeps['onRefusedSignIn'];
+  countRead: CountRead;
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
   /** Turns of searches of the request log and of batches. */

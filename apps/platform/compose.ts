@@ -26,6 +26,7 @@ import { createAccess } from './access.ts';
 import { openBlobs, rowFolder } from './blobs.ts';
 import { createJobSpans } from './operations/job-spans.ts';
 import { allQueues } from './queues.ts';
+import { recordStart } from './operations/record-start.ts';
 import { createTelemetry } from './operations/telemetry.ts';
 import { composeCalls } from './compose-calls.ts';
 import { composeLimits } from './compose-limits.ts';
@@ -126,6 +127,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
       wait.part,
       ...storageParts({ connectionString: sessionUrl(config), db, blobs, logger }).map(wait.outlasting),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
+      wait.outlasting({ name: 'record of the start', start: () => recordStart(eventLog, app.name, config) }),
       { name: 'egress', stop: () => egress.stop() },
       ...secretParts,
       ...threads,

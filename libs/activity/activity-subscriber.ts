@@ -12,15 +12,18 @@ export const activitySubscriber: Subscriber = {
   },
 };
 
-/** The events of refused requests, with the statuses that were answered. */
-const refusals: Readonly<Record<string, number>> = {
+/** The events that count requests (libs/people/facts/fact-log.ts), with the status of events that do not have it. */
+const counted: Readonly<Record<string, number>> = {
   'api_key.request_refused': 403,
   'user.request_refused': 403,
   'session.refused': 401,
+  'organisation.request_refused': 401,
+  'api_key.contents_read': 200,
+  'user.contents_read': 200,
 };
 
-/** The part of a refused request's event that is shown (libs/people/refusal-log.ts). */
-type Refusal = { method: string; route: string; addresses: string[] };
+/** The part of such an event that is shown. */
+type Counted = { method?: string; route?: string; status?: number; addresses: (string | { address: string })[] };
 
 /**
  * Returns the row of an event; null for events that a worker causes without a request, such as settling lines. A large
@@ -30,8 +33,9 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
   const { type, eventId, streamId, recordedAt, metadata } = event;
   const { actor, request_id, trace_id, address, method, path } = metadata;
   if (actor.type === 'system' && actor.id === 'worker') return null;
-  const refusedStatus = refusals[type];
-  const refusal = refusedStatus === undefined ? null : (event.data as Refusal);
+  const countedStatus = counted[type];
+  const facts = countedStatus === undefined ? null : (event.data as Counted);
+  const [from] = facts?.addresses ?? [];
   const [noun = '', verb = ''] = type.split('.');
   return {
     id: eventId,
@@ -45,11 +49,11 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
     principal_id: actor.principal?.id ?? null,
     request_id: request_id ?? null,
     trace_id: trace_id ?? null,
-    address: address ?? refusal?.addresses[0] ?? null,
-    method: method ?? refusal?.method ?? null,
-    uri: path ?? refusal?.route ?? null,
-    // Only a successful change has an event, so its request was answered with 200.
-    status: refusedStatus ?? (method === undefined ? null : 200),
+    address: address ?? (typeof from === 'object' ? from.address : from) ?? null,
+    method: method ?? facts?.method ?? null,
+    uri: path ?? facts?.route ?? null,
+    // Other events are changes, and only a successful request changes something.
+    status: facts?.status ?? countedStatus ?? (method === undefined ? null : 200),
   };
 }
 

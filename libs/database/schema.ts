@@ -31,7 +31,13 @@ export type EventTable = {
 };
 
 /** The columns of every inline read model: one row folds exactly one stream, and `version` is the stream's. */
-type StreamFold = { id: string; workspace_id: string; version: number; updated_at: Date };
+type StreamFold = {
+  id: string;
+  workspace_id: string;
+  version: number;
+  updated_at: Date;
+  last_event_id: string | null;
+};
 
 /** `allow_config_override` is absent for true. */
 export type ApiKeyDefaults = {

@@ -17,13 +17,14 @@ export async function raiseEpochAfterRestore(db: Kysely<Database>): Promise<numb
 /**
  * Raises the epoch because an operator reports that the log was restored, possibly in the cluster where it was written:
  * events that were recorded after the backup, and are lost, have other coordinates than the following ones. An epoch
- * without events stays the current one, so that a repeated call changes nothing. Returns the newest epoch, and whether
- * it is a new one.
+ * that has only events of the stream `ownStream`, to which the operator's commands append, stays the current one, so that
+ * a repeated call changes nothing. Returns the newest epoch, and whether it is a new one.
  */
-export async function startEpoch(db: Kysely<Database>): Promise<{ epoch: number; isNew: boolean }> {
+export async function startEpoch(db: Kysely<Database>, ownStream: string): Promise<{ epoch: number; isNew: boolean }> {
   return await withoutAppends(db, async (tx) => {
     const { rows } = await sql<{ epoch: number; used: boolean }>`
-      select ${currentEpoch} as epoch, exists (select from event where epoch = ${currentEpoch}) as used`.execute(tx);
+      select ${currentEpoch} as epoch, exists (
+        select from event where epoch = ${currentEpoch} and stream_id <> ${ownStream}) as used`.execute(tx);
     const { epoch = 0, used = false } = rows[0] ?? {};
     return used ? { epoch: await raiseEpoch(tx), isNew: true } : { epoch, isNew: false };
   });

@@ -36,7 +36,8 @@ export type Command = {
   workspaceId: string;
   /** Every stream that the work loads or appends to. They are locked before anything else happens. */
   streams: readonly string[];
-  metadata: EventMetadata;
+  /** A function gets the row of the stream before its events. */
+  metadata: EventMetadata | ((before: StreamRow | undefined) => EventMetadata);
 };
 
 export type EventLog = {
@@ -147,7 +148,8 @@ function createUnit(
         return next;
       });
       if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
-      await write(tx, model, row, recorded, command.metadata);
+      const metadata = typeof command.metadata === 'function' ? command.metadata(before) : command.metadata;
+      await write(tx, model, row, recorded, metadata);
       rows.set(id, row);
       return row;
     },

@@ -8,7 +8,9 @@ export type EventMetadata = {
   /** The method of the request, and its path without the query. */
   method?: string;
   path?: string;
+  /** The ID of the event that caused this one. */
   causation_id?: string;
+  /** The ID of the record whose work this event belongs to, such as a batch. */
   correlation_id?: string;
 };
 

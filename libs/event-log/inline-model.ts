@@ -3,7 +3,14 @@ import type { NewEvent, RecordedEvent } from './event.ts';
 import { upcast, type Upcasts } from './upcast.ts';
 
 /** The columns that every inline row has. A model adds its own. */
-export type StreamRow = { id: string; workspace_id: string; version: number; updated_at: Date };
+export type StreamRow = {
+  id: string;
+  workspace_id: string;
+  version: number;
+  updated_at: Date;
+  /** The event that the row was last folded from. */
+  last_event_id: string | null;
+};
 
 /**
  * A read model written in the append's own transaction. One row folds exactly one stream, so commands are decided on
@@ -75,6 +82,7 @@ function rowOf<Row extends StreamRow, Event extends NewEvent>(
     workspace_id: event.workspaceId,
     version: event.streamVersion,
     updated_at: event.recordedAt,
+    last_event_id: event.eventId,
   } as Row;
 }
 

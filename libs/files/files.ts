@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { continuedBy } from '#libs/event-log/by-worker.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { fingerprintBody, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
@@ -120,7 +121,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         .limit(500)
         .execute();
       for (const { id, workspace_id: workspaceId } of due) {
-        const metadata = { actor: { type: 'system' as const, id: 'maintenance' } };
+        const metadata = continuedBy('maintenance');
         await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
           const file = await unit.load(fileModel, id);
           if (file && file.deleted_at === null && !isVisible(file, unit.now))

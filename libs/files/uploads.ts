@@ -269,16 +269,24 @@ async function completeOnce(
   }
 }
 
-/** Removes the parts of expired uploads, and the uploads a day later. Returns how many parts were removed. */
-export async function sweepUploads(db: Kysely<Database>, blobs: Pick<BlobStore, 'remove'>): Promise<number> {
-  let swept = 0;
+/**
+ * Removes the parts of expired uploads, and the uploads a day later. Returns how many parts of each workspace were removed.
+ */
+export async function sweepUploads(
+  db: Kysely<Database>,
+  blobs: Pick<BlobStore, 'remove'>,
+): Promise<Map<string, number>> {
+  const swept = new Map<string, number>();
   for (;;) {
-    const { rows } = await sql<{ blob: string }>`
+    const { rows } = await sql<{ blob: string; workspaceId: string }>`
       delete from upload_part where id in (
         select part.id from upload_part as part join upload on upload.id = part.upload_id
-        where upload.expires_at < clock_timestamp() - interval '5 minutes' limit 500) returning blob`.execute(db);
-    for (const { blob } of rows) await blobs.remove(blob);
-    swept += rows.length;
+        where upload.expires_at < clock_timestamp() - interval '5 minutes' limit 500)
+      returning blob, workspace_id as "workspaceId"`.execute(db);
+    for (const { blob, workspaceId } of rows) {
+      await blobs.remove(blob);
+      swept.set(workspaceId, (swept.get(workspaceId) ?? 0) + 1);
+    }
     if (rows.length < 500) break;
   }
   await sql`delete from upload where expires_at < clock_timestamp() - ${keptFor}::interval`.execute(db);

@@ -92,7 +92,8 @@ export function createFineTuningJobs(deps: {
     retrieve,
     async create(identity, metadata, job) {
       const id = newId('ftjob-');
-      const command = { workspaceId: identity.workspaceId, streams: [id], metadata };
+      const work = { ...metadata, correlation_id: id };
+      const command = { workspaceId: identity.workspaceId, streams: [id], metadata: work };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {
         const row = await unit.append(fineTuningJobModel, id, [
           {
@@ -129,18 +130,21 @@ export function createFineTuningJobs(deps: {
       return await query.execute();
     },
     async control(control, { workspaceId, id }, metadata) {
-      return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
-        const before = await unit.load(fineTuningJobModel, id);
-        if (!before || before.workspace_id !== workspaceId) throw noSuchJob(id);
-        const events = decideFineTuning(before, { type: control });
-        const after = await unit.append(fineTuningJobModel, id, events);
-        if (events.length === 0) return after;
-        if (isTerminal(after.status)) await deps.releaseTarget(unit, after.target);
-        else if (after.provider_job_id !== null) {
-          await queue.enqueue(unit.tx, followQueue, firstPoll(id, pollsAfterRequest));
-        }
-        return after;
-      });
+      return await eventLog.transact(
+        { workspaceId, streams: [id], metadata: { ...metadata, correlation_id: id } },
+        async (unit) => {
+          const before = await unit.load(fineTuningJobModel, id);
+          if (!before || before.workspace_id !== workspaceId) throw noSuchJob(id);
+          const events = decideFineTuning(before, { type: control });
+          const after = await unit.append(fineTuningJobModel, id, events);
+          if (events.length === 0) return after;
+          if (isTerminal(after.status)) await deps.releaseTarget(unit, after.target);
+          else if (after.provider_job_id !== null) {
+            await queue.enqueue(unit.tx, followQueue, firstPoll(id, pollsAfterRequest));
+          }
+          return after;
+        },
+      );
     },
     async listEvents({ workspaceId, jobId, ...page }) {
       const job = await retrieve(workspaceId, jobId);

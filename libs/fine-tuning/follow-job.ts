@@ -1,5 +1,6 @@
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { FineTuningError, FineTuningStatus } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
@@ -47,7 +48,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
   const next = { changed: false, misses: 0, failures: 0, postponed: payload.postponed, retryAfterMs: 0 };
   try {
     const provider = await deps.connect(row, signal);
-    const before = await carryOut(deps, job, row, row.provider_job_id, provider);
+    const before = await carryOut(deps, row, row.provider_job_id, provider);
     const seen = await pollJob(deps, before, row.provider_job_id, provider);
     const made = seen.checkpoints.map((one) => one.fine_tuned_model_checkpoint);
     if (seen.view?.fine_tuned_model) made.push(seen.view.fine_tuned_model);
@@ -55,7 +56,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     if (made.length > 0) await deps.recordModels(before, made);
     const poll = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
     if (poll.view === null && seen.view !== null) next.postponed += 1;
-    const after = await recordPoll(deps, job, before, poll);
+    const after = await recordPoll(deps, before, poll);
     next.changed = after.version > row.version;
     if (isTerminal(after.status)) {
       logger.info({ fine_tuning_job_id: id, status: after.status }, 'fine-tuning job ended');
@@ -66,7 +67,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     if (!(error instanceof GatewayError)) throw error;
     next.misses = error.kind === 'not_found' ? payload.misses + 1 : 0;
     if (next.misses >= missesMax || error.code === 'virtual_key_deleted') {
-      await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
+      await record(deps, row, [{ type: 'fail', error: toJobError(error) }]);
       return;
     }
     next.retryAfterMs = error.retryAfterMs ?? 0;
@@ -79,7 +80,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
         `lost-${row.version}`,
         `The provider cannot return the job at the moment: ${error.message}`,
       );
-      await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
+      await record(deps, row, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
   }
   await schedulePoll(deps, job, next);
@@ -91,7 +92,6 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
  */
 async function carryOut(
   deps: FollowDeps,
-  job: ClaimedJob<FollowPayload>,
   row: FineTuningJobRow,
   providerJobId: string,
   provider: TuningProvider,
@@ -113,7 +113,7 @@ async function carryOut(
   );
   const message = `The provider refused to ${requested} the job: ${answer?.message}`;
   const note = answer && makeLocalEvent(row.id, `refused-${row.version}`, message);
-  return await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
+  return await record(deps, row, [{ type: 'record_answer', request: requested, error: answer, note }]);
 }
 
 function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boolean {
@@ -168,11 +168,11 @@ async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
  */
 async function recordPoll(
   deps: FollowDeps,
-  job: ClaimedJob<FollowPayload>,
   row: FineTuningJobRow,
   { view, events, checkpoints, results }: Found,
 ): Promise<FineTuningJobRow> {
-  const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
+  // The files are part of the work on the job.
+  const metadata = byWorker(row);
   const { id, workspace_id: workspaceId } = row;
   const rest = [...events];
   let { version } = row;

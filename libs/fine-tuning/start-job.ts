@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { BatchTarget, Database, FineTuningError } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -63,7 +64,7 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
     if (!passing || givenUp) {
       logger.info({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job was not accepted');
       job.note?.('refused');
-      await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
+      await record(deps, row, [{ type: 'fail', error: toJobError(error) }]);
       return;
     }
     logger.warn({ fine_tuning_job_id: id, attempt, code: error.code }, 'fine-tuning job is waiting for its provider');
@@ -75,7 +76,7 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
         'waits',
         `The provider cannot accept the job yet. Sluice will retry: ${error.message}`,
       );
-      await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
+      await record(deps, row, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
     await tryAgain(deps, job, error.retryAfterMs ?? 0);
   }
@@ -100,7 +101,7 @@ async function uploadFiles(
   const validationFileId = row.validation_file_id === null ? null : await upload(row.validation_file_id, 'validation');
   let recorded = false;
   const command = { type: 'record_upload' as const, trainingFileId, validationFileId };
-  const after = await record(deps, row, job.id, [command], async () => {
+  const after = await record(deps, row, [command], async () => {
     recorded = true;
   });
   if (isTerminal(after.status) || after.provider_job_id !== null) return null;
@@ -121,13 +122,13 @@ async function createThere(
     metadata?.[jobTag] === undefined ? training_file === row.provider_training_file_id : metadata[jobTag] === row.id;
   let there = mayBeThere ? await provider.findJob(isOurs, row.created_at) : null;
   if (!there) {
-    const withdrawn = await record(deps, row, job.id, [{ type: 'withdraw' }]);
+    const withdrawn = await record(deps, row, [{ type: 'withdraw' }]);
     if (isTerminal(withdrawn.status)) return;
     // The last check before the call that must only be made once: if the claim was lost, another worker makes it.
     if (!(await queue.holds(db, startQueue, job))) return;
     there = await provider.createJob(toRequest(row), row.id);
   }
-  const accepted = await record(deps, row, job.id, [{ type: 'accept', providerJobId: there.id }], async (unit) => {
+  const accepted = await record(deps, row, [{ type: 'accept', providerJobId: there.id }], async (unit) => {
     await queue.enqueue(unit.tx, followQueue, firstPoll(row.id, null));
   });
   if (accepted.provider_job_id === there.id) return;
@@ -187,12 +188,10 @@ export async function dueAfter(tx: Kysely<Database>, waitMs: number): Promise<Da
 export async function record(
   deps: Pick<TuningWork, 'eventLog' | 'releaseTarget'>,
   { id, workspace_id: workspaceId }: FineTuningJobRow,
-  causationId: string,
   commands: readonly FineTuningCommand[],
   onChange?: (unit: UnitOfWork) => Promise<void>,
 ): Promise<FineTuningJobRow> {
-  const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: causationId };
-  return await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+  return await deps.eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
     let row = (await unit.load(fineTuningJobModel, id)) as FineTuningJobRow;
     for (const command of commands) {
       const events = decideFineTuning(row, command);

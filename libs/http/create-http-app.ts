@@ -27,8 +27,8 @@ export type HttpAppDeps = {
   logger: Logger;
   /** Called once per request, when its response has ended or its connection has closed. */
   observe?: (end: RequestEnd) => void;
-  /** Called before a known caller is answered with 403. Must not throw. */
-  onForbidden?: (request: Request, caller: Caller, error: GatewayError) => void;
+  /** Called before a known caller is answered with an error of its request. Must not throw. */
+  onRefused?: (request: Request, caller: Caller, error: GatewayError) => void;
   jsonBody?: Partial<JsonBodyLimits>;
   /** How fast the large bodies of one workspace are read, all together. Absent: without a limit. */
   bodyBytesPerSecond?: number;
@@ -74,8 +74,8 @@ export function createHttpApp(deps: HttpAppDeps): Express {
     throw new GatewayError('not_found', 'unknown_url', `Invalid URL (${shown})`);
   });
   const onError: ErrorRequestHandler = (error: unknown, request, response, _next) => {
-    const caller = error instanceof GatewayError && error.kind === 'forbidden' ? getContext(request).caller : null;
-    if (caller !== null) deps.onForbidden?.(request, caller, error as GatewayError);
+    const { caller } = getContext(request);
+    if (caller !== null && error instanceof GatewayError) deps.onRefused?.(request, caller, error);
     sendError(request, response, error, deps.logger);
   };
   app.use(onError);
@@ -177,6 +177,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   return (request, response, next) => {
     const context = getContext(request);
     context.route = route.path;
+    context.scope = scope;
     if (scope === 'public') return proceed(request, response, next);
     const caller = deps.authenticate(request);
     if (!(caller instanceof Promise)) {

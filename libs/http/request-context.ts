@@ -23,6 +23,8 @@ export type RequestContext = {
   readonly startedMs: number;
   /** Template of the matched route, like `/v1/batches/:batchId`; null before or without a match. */
   route: string | null;
+  /** Of the matched route. */
+  scope: string | null;
   caller: Caller | null;
   /** Whether the session cookie of the console signed the request in. */
   isBrowserSession: boolean;
@@ -60,6 +62,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     metadata: null as Readonly<Record<string, string>> | null,
     startedMs: performance.now(),
     route: null,
+    scope: null,
     caller: null,
     isBrowserSession: false,
     logFields: null,

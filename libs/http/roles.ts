@@ -11,7 +11,12 @@ export type LiveUser = {
   readonly memberships: ReadonlyMap<string, WorkspaceRole>;
 };
 
-const callAreas = ['chat', 'completions', 'embeddings', 'models', 'batches', 'files', 'fine_tuning'] as const;
+const liveAreas = ['chat', 'completions', 'embeddings', ...relayAreas];
+const callAreas = [...liveAreas, 'models', 'batches', 'files', 'fine_tuning'];
+const liveScopes: ReadonlySet<string> = new Set(liveAreas.map((area) => `${area}.write`));
+
+/** Whether a scope is needed to change records, files or batches. The scope of live calls is not. */
+export const changesRecords = (scope: string): boolean => scope.endsWith('.write') && !liveScopes.has(scope);
 
 type Right = 'none' | 'read' | 'write';
 
@@ -28,7 +33,7 @@ const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Re
   member: {
     others: 'read',
     areas: {
-      ...Object.fromEntries([...callAreas, ...relayAreas].map((area) => [area, 'write'])),
+      ...Object.fromEntries(callAreas.map((area) => [area, 'write'])),
       users: 'none',
       api_keys: 'none',
       audit: 'none',

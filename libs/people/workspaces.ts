@@ -160,6 +160,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
 
   history: {
     events: {
+      data_deleted: (data) => data,
       // The complete new lists; empty lists remove all guardrails.
       guardrails_set({ guardrails: _before, ...rest }, { data }) {
         const document: GuardrailLists = data;

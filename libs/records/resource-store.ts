@@ -122,7 +122,8 @@ function createAppend<Data>(definition: AnyResource, model: ReturnType<typeof re
     if (definition.versions && typeof number === 'number' && !events[0]?.type.endsWith('.version_published')) {
       const event = { ...(events[0] as ResourceEvent), streamId: id, recordedAt: row.updated_at };
       const { data, ...version } = versionEvents.evolve(undefined, event as never);
-      const stream = { workspace_id: row.workspace_id, version: row.version, updated_at: row.updated_at };
+      const { workspace_id, version: streamVersion, updated_at, last_event_id } = row;
+      const stream = { workspace_id, version: streamVersion, updated_at, last_event_id };
       const values = { ...version, ...stream, id: versionId(id, number), data: JSON.stringify(data) };
       await unit.tx.insertInto('resource_version').values(values).execute();
     }

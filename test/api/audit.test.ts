@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { chatLine, runBatch } from './batch-kit.ts';
+import { sdks } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // Who changed what, when and from where, as clients read it.
@@ -10,6 +12,8 @@ type Record_ = {
   id: string;
   action: string;
   resource_type: string;
+  method: string | null;
+  uri: string | null;
   resource_id: string;
   user_id: string;
   timestamp: string;
@@ -74,7 +78,7 @@ test('a refused request is in the audit log with 403', async () => {
   const made = await call('POST', '/api-keys', { body: { name: 'reader', scopes: ['files.read'] } });
   const keyId = String(made.body['id']);
   expect((await call('GET', '/configs', { key: String(made.body['key']) })).status).toBe(403);
-  await platform.api.refusals.flush();
+  await platform.api.facts.flush();
   const [record] = await eventually(
     () => recordsOf(`user_id=${keyId}&response_status_code=403`),
     (found) => found.length === 1,
@@ -91,6 +95,92 @@ test('a refused request is in the audit log with 403', async () => {
   const [created] = await recordsOf(`resource_id=${keyId}&action=created`);
   expect(created?.request_body).toContain('"name":"reader"');
   expect(created?.request_body).not.toMatch(/digest|sk-/);
+});
+
+test('a refused change is in the audit log with its status and code, and without what was sent', async () => {
+  const made = await call('POST', '/api-keys', { body: { name: 'writer', scopes: ['configs.write'] } });
+  const [key, keyId] = [String(made.body['key']), String(made.body['id'])];
+  const invalid = { name: 'x', config: { retry: 'sk-abcdefghijklmnop' } };
+  for (let times = 0; times < 3; times += 1)
+    expect((await call('POST', '/configs', { key, body: invalid })).status).toBe(400);
+  expect((await call('DELETE', '/configs/none', { key })).status).toBe(404);
+  await platform.api.facts.flush();
+  const records = await eventually(
+    () => recordsOf(`user_id=${keyId}&action=request_refused`),
+    (found) => found.reduce((sum, { request_body: body }) => sum + Number(JSON.parse(body).count), 0) === 4,
+  );
+  expect(new Set(records.map((record) => `${record.method} ${record.uri} ${record.response_status_code}`))).toEqual(
+    new Set(['POST /v1/configs 400', 'DELETE /v1/configs/:slug 404']),
+  );
+  expect(JSON.stringify(records)).not.toContain('sk-abcdefghijklmnop');
+});
+
+test('wrong keys are in the audit log of the organisation, by address', async () => {
+  for (let times = 0; times < 3; times += 1)
+    expect((await call('GET', '/files', { key: 'slk_wrong' })).status).toBe(401);
+  await platform.api.facts.flush();
+  const records = await eventually(
+    () => recordsOf('workspace_id=org_default&resource_type=organisation&action=request_refused'),
+    (found) => found.reduce((sum, { request_body: body }) => sum + Number(JSON.parse(body).count), 0) === 3,
+  );
+  expect(records[0]).toMatchObject({ response_status_code: 401, client_ip: '127.0.0.1', user_type: 'system' });
+  const { reasons, addresses } = JSON.parse(records[0]?.request_body ?? '');
+  expect([Object.keys(reasons), addresses]).toEqual([
+    ['wrong_key'],
+    [{ address: '127.0.0.1', count: expect.any(Number) }],
+  ]);
+});
+
+test('the events of a batch and of its files name the event that caused them, and the batch', async () => {
+  const [sdk] = sdks;
+  if (sdk === undefined) throw new Error('no client package');
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  const batch = await runBatch(sdk, client, [chatLine('one'), chatLine('two')]);
+  type Event = { id: string; type: string; metadata: { causation_id?: string; correlation_id?: string } };
+  const eventsOf = async (stream: string): Promise<Event[]> =>
+    (await call('GET', `/events?stream=${stream}`)).body['data'] as Event[];
+  const events = await eventually(
+    () => eventsOf(batch.id),
+    (found) => found.at(-1)?.type === 'batch.completed',
+  );
+  const ids = events.map(({ id }) => id);
+  expect(new Set(events.map(({ metadata }) => metadata.correlation_id))).toEqual(new Set([batch.id]));
+  const causes = events.map(({ metadata }) => ids.indexOf(metadata.causation_id ?? ''));
+  expect(causes.every((cause, index) => cause < index && (cause >= 0 || index === 0))).toBe(true);
+  const [output] = await eventsOf(String(batch.output_file_id));
+  expect(output?.metadata).toMatchObject({ correlation_id: batch.id, causation_id: expect.any(String) });
+  expect(ids).toContain(output?.metadata.causation_id);
+});
+
+test('reads of files and of results of a batch are counted for the key, each with its IDs', async () => {
+  const [sdk] = sdks;
+  if (sdk === undefined) throw new Error('no client package');
+  const made = await call('POST', '/api-keys', { body: { name: 'reader' } });
+  const client = new sdk.OpenAI({ apiKey: String(made.body['key']), baseURL: platform.baseUrl });
+  const batch = await runBatch(sdk, client, [chatLine('read')]);
+  const id = String(batch.output_file_id);
+  for (let times = 0; times < 3; times += 1) await (await client.files.content(id)).text();
+  await client.get(`/batches/${batch.id}/lines/1`);
+  await platform.api.facts.flush();
+  const records = await eventually(
+    () => recordsOf(`user_id=${String(made.body['id'])}&action=contents_read`),
+    (found) => found.reduce((sum, { request_body: body }) => sum + Number(JSON.parse(body).count), 0) === 4,
+  );
+  const read = records.map(({ request_body: body }) => JSON.parse(body));
+  expect(new Set(read.map(({ kind, ids }) => `${kind} ${ids}`))).toEqual(
+    new Set([`file ${id}`, `batch_results ${batch.id}`]),
+  );
+});
+
+test('the start of a process is an event of the organisation, with settings and without secrets', async () => {
+  const records = await eventually(
+    () => recordsOf('workspace_id=org_default&action=process_started'),
+    (found) => found.length === 2,
+  );
+  const started = records.map(({ request_body: body }) => JSON.parse(body));
+  expect(new Set(started.map((each) => each.process))).toEqual(new Set(['api', 'worker']));
+  expect(started[0]).toMatchObject({ node_version: process.version, settings: { DATABASE_URL: 'set' } });
+  expect(JSON.stringify(records)).not.toContain(platform.environment['SLUICE_MASTER_KEY']);
 });
 
 test('filters and both ways of paging give every record once, newest first', async () => {

@@ -299,6 +299,7 @@ test('logs, events and costs', async () => {
     ['events', 'list', '--type', 'label.painted', '--table'],
     ['events', 'show', label, '--table'],
     ['events', 'replay', label, '--version', '1', '--table'],
+    ['events', 'diff', label, '--table'],
     { args: ['events', 'tail', '--record', label, '--after', firstEvent, '--table'], interruptAfter: 'changed' },
   ]);
   await expect(transcript + firstRowOf(await followed)).toMatchFileSnapshot(golden('logs-and-events'));

@@ -220,7 +220,7 @@ test('what a key was refused is in the log: who, from where, which route and why
     const sql = `select data, metadata from event where type = 'api_key.request_refused' and stream_id = $1 order by position`;
     return (await pool.query<{ data: Record<string, unknown>; metadata: object }>(sql, [keyId])).rows;
   };
-  await scripted.platform.api.refusals.flush();
+  await scripted.platform.api.facts.flush();
   const rows = await events();
   expect(rows.reduce((sum, { data }) => sum + (data['route'] === '/v1/logs' ? Number(data['count']) : 0), 0)).toBe(5);
   expect(rows.at(-1)).toMatchObject({

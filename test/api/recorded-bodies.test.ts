@@ -205,11 +205,11 @@ test('recorded bodies need bodies.read, and reading them leaves an event', async
   expect(seen).toMatchObject({ request: { body: say('an audited word') } });
   // Events are listed when all transactions that began before them have ended, also those of other tests.
   const events = await eventually(
-    async () => (await call('GET', `/events?stream=${auditor.id}&type=api_key.bodies_read`)).body['data'] as object[],
+    async () => (await call('GET', `/events?stream=${auditor.id}&type=api_key.contents_read`)).body['data'] as object[],
     ({ length }) => length > 0,
   );
-  expect(events).toMatchObject([{ type: 'api_key.bodies_read', data: { log_id: details.id } }]);
-  const { body: none } = await call('GET', `/events?stream=${reader.id}&type=api_key.bodies_read`);
+  expect(events).toMatchObject([{ data: { kind: 'recorded_bodies', count: 1, ids: [details.id] } }]);
+  const { body: none } = await call('GET', `/events?stream=${reader.id}&type=api_key.contents_read`);
   expect(none['data']).toEqual([]);
 });
 
@@ -271,7 +271,7 @@ test('after their time bodies and keys are gone, and the record stays', async ()
   await sql`update recorded_bodies set expires_at = now() - interval '1 second'`.execute(db);
   await sql`update secret set created_at = now() - interval '4 days' where owner_id like 'body_key_%'`.execute(db);
   const blobs = await createDiskBlobStore({ folder: path.join(platform.dataDir, 'blobs') });
-  expect(await sweepRecordedBodies(db, blobs)).toBeGreaterThan(0);
+  expect((await sweepRecordedBodies(db, blobs)).size).toBeGreaterThan(0);
   const { body } = await call('GET', `/logs/${details.id}`);
   expect(body).toMatchObject({ id: details.id, request: { body: null }, response: { body: null } });
   const { rows } = await sql`select from secret where owner_id like 'body_key_%'`.execute(db);

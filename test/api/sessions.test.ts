@@ -157,7 +157,7 @@ test('signing in and out, and a refused sign-in, are in the log, however often i
     const refused = await fetch(`${platform.baseUrl}/session`, { method: 'POST', headers: withKey('slk_wrong') });
     expect(refused.status).toBe(401);
   }
-  await platform.api.refusals.flush();
+  await platform.api.facts.flush();
   const { rows } = await platform.database.pool.query<{ data: { count: number; code: string } }>(
     "select data from event where type = 'session.refused' order by position",
   );

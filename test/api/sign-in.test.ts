@@ -93,7 +93,7 @@ test('what a user was not allowed to do is an event of the user', async () => {
   const { id } = await joined('member');
   const token = await tokenOf({ sub: id });
   expect((await ask('POST', '/configs', newConfig('x'), token)).status).toBe(403);
-  await platform.api.refusals.flush();
+  await platform.api.facts.flush();
   const sql = 'select type, data, metadata from event where stream_id = $1 order by position desc limit 1';
   const { rows } = await platform.api.platform.pool.query(sql, [id]);
   expect(rows).toMatchObject([

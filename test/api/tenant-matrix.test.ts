@@ -285,7 +285,7 @@ test('after every operation with a key that may do everything, the log gives the
 
 /** Written for a request, but not as its workspace: records of the organisation, what comes with a new workspace, and refusals. */
 const ofOrganisation =
-  /^(?:(?:user|invite|workspace|price_table|integration|secret_reference)\.|virtual_key\.created$|api_key\.request_refused$)/;
+  /^(?:(?:user|invite|workspace|price_table|integration|secret_reference)\.|virtual_key\.created$|api_key\.(?:request_refused|contents_read)$)/;
 
 test('whatever a request did to its workspace, it wrote as the role that reaches no other', async () => {
   const { rows } = await sql<{ type: string; role: string }>`

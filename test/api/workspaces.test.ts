@@ -198,7 +198,7 @@ test('events say who acted, with which rights, in which workspace and from which
   });
   // So do those of refused attempts.
   expect((await call('GET', '/logs', undefined, scoped['key'])).status).toBe(403);
-  await platform.api.refusals.flush();
+  await platform.api.facts.flush();
   const { rows: refused } = await pool.query(
     "select metadata from event where stream_id = $1 and type = 'api_key.request_refused'",
     [scoped['id']],

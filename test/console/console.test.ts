@@ -283,6 +283,18 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('the organisation sees the starts of its processes, with their settings', async () => {
+    const { page, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Events', exact: true }).click();
+    await page.getByRole('link', { name: 'Events of the organisation' }).click();
+    await page.getByText('Process started').first().waitFor();
+    await page.getByRole('link', { name: 'org_default' }).first().click();
+    await page.getByText('"SLUICE_MASTER_KEY": "set"').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    expect(problems).toEqual([]);
+    await page.context().close();
+  });
+
   test('costs are told apart by model, and each counter of a budget says what is left', async () => {
     const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
     const budget = {

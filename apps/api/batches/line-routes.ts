@@ -42,7 +42,7 @@ export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs
  * not_found, conflict (`results_not_kept`), rate_limited (searches).
  */
 export function batchLineRoutes(deps: BatchLineDeps): Route[] {
-  const { db, batches, lines, searches } = deps;
+  const { db, batches, lines, searches, countRead } = deps;
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
   return [
     {
@@ -88,6 +88,7 @@ export function batchLineRoutes(deps: BatchLineDeps): Route[] {
           const { workspaceId } = getCaller(request);
           const batch = await batches.retrieve(workspaceId, params.batch_id);
           const line = lineNumber(params.line, 'line');
+          countRead(request, 'batch_results', batch.id);
           const found = await asSystem(() => readLine(lines, batch, line));
           const find = () => findLineLog(db, workspaceId, { batchId: batch.id, line });
           const { signal } = abortWhenClientLeaves(response);

@@ -13,6 +13,7 @@ import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Turns } from '#libs/kernel/sharing/turns.ts';
+import type { CountRead } from '../organisation/guard-keys.ts';
 
 export type ResultStreamDeps = {
   batches: Batches;
@@ -21,6 +22,7 @@ export type ResultStreamDeps = {
   resultStreams: Turns;
   memory: MemoryBudget;
   stallTimeoutMs: number;
+  countRead: CountRead;
 };
 
 export const resultErrors = {
@@ -52,6 +54,7 @@ export const streamBatchResults = (deps: ResultStreamDeps): Route => ({
       const { status = null, wait } = query;
       const wanted = { after: parseCursor(query.after ?? null), status, waitMs: wait * 1_000 };
       await asSystem(() => refuseDroppedResults(deps.lines.db, batch));
+      deps.countRead(request, 'batch_results', batch.id);
       const { signal } = abortWhenClientLeaves(response);
       await deps.resultStreams.run(workspaceId, () => sendResults(deps, batch, wanted, response, signal), signal);
     },

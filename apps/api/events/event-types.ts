@@ -1,6 +1,7 @@
 import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
 import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
+import type { OrganisationEvent } from '#libs/people/facts/organisation-events.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventTypesOf } from '#libs/records/resource-model.ts';
 
@@ -8,7 +9,7 @@ import { eventTypesOf } from '#libs/records/resource-model.ts';
  * The types that no kind of record declares. A new type causes a compile error until it is listed here, and then fails
  * the test of the golden log until that contains it too.
  */
-const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], true> = {
+const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent | OrganisationEvent)['type'], true> = {
   'batch.cancel_requested': true,
   'batch.cancelled': true,
   'batch.chunk_redelivered': true,
@@ -34,6 +35,10 @@ const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], tru
   'fine_tuning_job.request_answered': true,
   'fine_tuning_job.resume_requested': true,
   'fine_tuning_job.status_changed': true,
+  'organisation.command_run': true,
+  'organisation.data_deleted': true,
+  'organisation.process_started': true,
+  'organisation.request_refused': true,
 };
 
 /**

@@ -28,7 +28,8 @@ export const listAuditLogs = ({ db, eventPages, stallTimeoutMs }: Deps): Route =
   operationId: 'listAuditLogs',
   summary: 'List the audit log, newest first',
   description:
-    'Contains the changes of all records, and requests of known keys that were refused. You can filter by time, ' +
+    'Contains the changes of all records, refused requests, reads of contents, starts of processes, commands of ' +
+    'operators and deletions by retention. Attempts and reads are counted per minute. You can filter by time, ' +
     'person, method, resource and status, and select a page with `current_page` and `page_size`. Organisation keys ' +
     'see all workspaces and the records of the organisation; pass `workspace_id` to limit the list to one workspace.',
   tag: 'Audit',

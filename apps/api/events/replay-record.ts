@@ -60,7 +60,8 @@ export const isAfterMoment = ({ event }: ReplayedEvent, { version, at }: Moment)
 
 /** The members of a record, with secrets. The fields of most records are together in one column. */
 export function toFields({ row }: ReplayedEvent): Record<string, unknown> {
-  const { id: _id, workspace_id: _workspaceId, version: _version, updated_at: _updatedAt, ...columns } = row;
+  const { id: _id, workspace_id: _workspaceId, version: _version, updated_at: _updatedAt, ...stored } = row;
+  const { last_event_id: _last, ...columns } = stored;
   const { data, lookup: _lookup, ...others } = columns;
   return typeof data === 'object' && data !== null ? { ...others, ...data } : columns;
 }

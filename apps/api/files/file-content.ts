@@ -5,15 +5,16 @@ import { getCaller } from '#libs/http/request-context.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { CountRead } from '../organisation/guard-keys.ts';
 
-export type FileContentDeps = { files: Files; blobs: BlobStore; stallTimeoutMs: number };
+export type FileContentDeps = { files: Files; blobs: BlobStore; stallTimeoutMs: number; countRead: CountRead };
 
 /**
  * Streams a file of the caller's workspace as a download, with its SHA-256 as ETag and Repr-Digest (RFC 9530). Throws
  * `not_found` like `Files.retrieve`, and invalid_request (`range_not_satisfiable`).
  */
 export async function sendFileContent(
-  { files, blobs, stallTimeoutMs }: FileContentDeps,
+  { files, blobs, stallTimeoutMs, countRead }: FileContentDeps,
   id: string,
   request: Request,
   response: Response,
@@ -29,7 +30,9 @@ export async function sendFileContent(
     throw new GatewayError('invalid_request', 'range_not_satisfiable', message, { param: 'range' });
   }
   // Express uses this route for HEAD as well, for which nothing is read from disk.
-  const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob, range ?? {});
+  const isRead = request.method !== 'HEAD';
+  if (isRead) countRead(request, 'file', id);
+  const content = isRead ? await blobs.read(file.blob, range ?? {}) : [];
   if (range !== null) {
     response.status(206);
     const last = range.offset + range.length - 1;

@@ -22,11 +22,11 @@ import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { exportFormats } from '#libs/request-log/read/export-formats.ts';
 import { countForExport, logExportQueue } from '#libs/request-log/read/run-log-export.ts';
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
-import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import { viewOf } from '#libs/records/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
 import { repeatErrors, workspaceErrors } from '../document-texts.ts';
+import type { CountRead } from '../organisation/guard-keys.ts';
 
 const exportErrors = { log_export_not_found: 'no export with this ID is visible to the key' };
 const stateErrors = { ...exportErrors, log_export_wrong_state: 'the status of the export does not allow this' };
@@ -42,6 +42,7 @@ type Deps = {
   baseUrl: () => string;
   stallTimeoutMs: number;
   exports: { runningMax: number; linkTtlMs: number };
+  countRead: CountRead;
   /** Counting records is a search. */
   searches: Turns;
 };
@@ -241,7 +242,7 @@ const downloadRoute = ({
   store,
   recordOf,
   findParts,
-  resources,
+  countRead,
   clock,
   exports,
   baseUrl,
@@ -265,10 +266,8 @@ const downloadRoute = ({
     const { id, data } = await store.get(await recordOf(request, query.workspace_id));
     if (data.status !== 'success') throw wrongState(id, data.status ?? 'a draft', 'downloaded');
     if ((await findParts(id)).length === 0) throw expired(id);
-    if (hasBodies(data)) {
-      requireScope(getCaller(request), 'bodies.read');
-      await noteBodiesRead(resources.eventLog, request, { export_id: id });
-    }
+    if (hasBodies(data)) requireScope(getCaller(request), 'bodies.read');
+    countRead(request, 'log_export', id);
     const expiresAtMs = clock.now() + exports.linkTtlMs;
     const url = new URL(`${baseUrl()}/v1/logs/exports/${id}/content`);
     url.searchParams.set('token', downloadLinks.sign(id, expiresAtMs));

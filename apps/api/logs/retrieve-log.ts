@@ -2,14 +2,13 @@ import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import { LogDetails } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
-import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import type { ReadLineBodies } from '../batches/line-routes.ts';
+import type { CountRead } from '../organisation/guard-keys.ts';
 import type { ReadBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { toLogId } from '#libs/request-log/row/log-id.ts';
 import { findLog, type LogListRow } from '#libs/request-log/read/read-log.ts';
@@ -19,7 +18,7 @@ const Params = z.object({ log_id: z.string() });
 
 type Deps = {
   db: Kysely<Database>;
-  eventLog: Pick<EventLog, 'transact'>;
+  countRead: CountRead;
   /** Reads the bodies that the row of a call names, for one request. */
   bodiesReader: () => ReadBodies;
   readLineBodies: ReadLineBodies;
@@ -27,8 +26,8 @@ type Deps = {
 };
 
 /**
- * GET /v1/logs/{log_id}: one record of the request log. Its recorded bodies are only for callers with `bodies.read`, and reading
- * them leaves an event. The bodies of a batch line are in the files of the batch, so every reader of the batch can see them.
+ * GET /v1/logs/{log_id}: one record of the request log. Its recorded bodies are only for callers with `bodies.read`, and events
+ * count the reads. The bodies of a batch line are in the files of the batch, so every reader of the batch can see them.
  * Errors: not_found.
  */
 export const retrieveLog = (deps: Deps): Route => ({
@@ -38,7 +37,7 @@ export const retrieveLog = (deps: Deps): Route => ({
   summary: 'Retrieve a record of the request log',
   description:
     'Includes the `steps` of the call. Recorded bodies require the scope `bodies.read` (`batches.read` for batch ' +
-    'lines) and are null without it. Reading recorded bodies is itself recorded as an event.',
+    'lines) and are null without it. Events count the reads of recorded bodies.',
   tag: 'Logs',
   scope: 'logs.read',
   optionalScopes: ['bodies.read'],
@@ -58,13 +57,13 @@ export const retrieveLog = (deps: Deps): Route => ({
     const { bodies_blob: reference, workspace_id: workspaceId } = row;
     const recorded = async (name: string) => {
       if (!hasScope(caller, 'bodies.read')) return null;
-      await noteBodiesRead(deps.eventLog, request, { log_id: toLogId(row.id) });
       return await deps.bodiesReader()(workspaceId, name);
     };
     const bodies =
       reference === null
         ? await deps.readLineBodies(caller, { workspaceId, batchId: row.batch_id, line: row.batch_line })
         : await recorded(reference);
+    if (bodies !== null) deps.countRead(request, 'recorded_bodies', toLogId(row.id));
     const names = await namesOfKeys(deps.db, workspaceId, [row.key_id]);
     const keyName = names.get(row.key_id ?? '') ?? null;
     const place = {

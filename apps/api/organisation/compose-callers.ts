@@ -31,7 +31,7 @@ export function composeCallers(
     isSecure: config.SLUICE_PUBLIC_URL?.startsWith('https:') === true,
   });
   const authenticate = createAuthentication({ isStarting, keys, browserSessions, snapshot, isLiveSession });
-  return { keys, browserSessions, authenticate, parts: [keys.refusals, ...(signIn === null ? [] : [signIn.keys])] };
+  return { keys, browserSessions, authenticate, parts: [keys.facts, ...(signIn === null ? [] : [signIn.keys])] };
 }
 
 /** Authenticates requests by a key, a token or the cookie of a session. */

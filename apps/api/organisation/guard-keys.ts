@@ -3,16 +3,18 @@ import type { Request } from 'express';
 import { Counter, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
-import { createRefusalLog, type RefusalLog } from '#libs/people/refusal-log.ts';
+import { createFactLog, type FactLog, type Read } from '#libs/people/facts/fact-log.ts';
 import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
 import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { requireNetwork } from '#libs/http/allowed-networks.ts';
-import { organisationId, type Caller } from '#libs/http/caller.ts';
+import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
-import { addLogFields, getContext } from '#libs/http/request-context.ts';
+import { httpStatus } from '#libs/http/answers/error-response.ts';
+import { addLogFields, getCaller, getContext } from '#libs/http/request-context.ts';
+import { changesRecords } from '#libs/http/roles.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { ApiConfig } from '../config.ts';
@@ -36,18 +38,23 @@ export type KeyGuard = {
    * called.
    */
   slowGuesses: (request: IncomingMessage) => () => void;
-  /** For `createHttpApp`, as `onForbidden`. */
+  /** For `createHttpApp`. */
   clientAddress: ClientAddress;
-  onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
+  /** Records a request that is not allowed, and a change that was refused for another reason. */
+  onRefused: NonNullable<HttpAppDeps['onRefused']>;
+  /** Records that the caller of a request reads contents. */
+  countRead: CountRead;
   /** Records that the key or token of a request could not be used to sign in. */
   onRefusedSignIn: (request: Request, error: GatewayError) => void;
-  /** Records refused requests as events. */
-  refusals: RefusalLog;
+  /** Records refused requests, wrong keys and reads of contents as events. */
+  facts: FactLog;
 };
 
+export type CountRead = (request: Request, kind: Read['kind'], id: string) => void;
+
 /**
- * Authenticates requests. Addresses that send many wrong keys are slowed down. A refused request of a known key is
- * recorded as an event of that key.
+ * Authenticates requests. Addresses that send many wrong keys are slowed down. Wrong keys, refused requests of known keys, and
+ * reads of contents are recorded as events.
  */
 export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, registry, logger }: Deps): KeyGuard {
   const registers = [registry];
@@ -59,14 +66,14 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     labelNames: ['reason'],
     registers,
   });
-  const refusals = createRefusalLog({ eventLog, logger, now: Date.now });
+  const facts = createFactLog({ eventLog, logger, now: Date.now });
   const unrecorded: Counter = new Counter({
     name: 'sluice_refusals_unrecorded_total',
-    help: 'Rejected requests that were not recorded as events because there were too many different ones.',
+    help: 'Rejected requests and reads of contents that were not recorded as events because there were too many different ones.',
     registers,
     collect() {
       unrecorded.reset();
-      unrecorded.inc(refusals.dropped());
+      unrecorded.inc(facts.dropped());
     },
   });
   const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(getRegionAddress(request));
@@ -78,13 +85,26 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     onFailure(reason, request) {
       failures.inc({ reason });
       // This helps an operator to find the client with the wrong key. Other requests are logged without it.
-      addLogFields(request, { client_address: getRegionAddress(request), refused_because: reason });
+      const address = getRegionAddress(request);
+      addLogFields(request, { client_address: address, refused_because: reason });
+      // Anyone can send requests without a key, so they say nothing.
+      if (reason !== 'missing_key') facts.countFailure({ reason, address });
     },
   });
-  const onForbidden: KeyGuard['onForbidden'] = (request, { workspaceId, keyId, principal }, { code, message }) => {
+  const describe = (request: Request, { kind, code }: GatewayError) => {
     const { route, requestId } = getContext(request);
-    const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
-    refusals.note({ workspaceId, keyId, principal, ...what, address: getRegionAddress(request), requestId });
+    const what = { method: request.method, route: route ?? 'unmatched', code: (code ?? kind).slice(0, 100) };
+    return { ...what, address: getRegionAddress(request), requestId };
+  };
+  const onRefused: KeyGuard['onRefused'] = (request, { workspaceId, keyId, principal }, error) => {
+    const status = httpStatus(error);
+    const isForbidden = error.kind === 'forbidden';
+    const isChange = status < 500 && changesRecords(getContext(request).scope ?? '');
+    if (!isForbidden && !isChange) return;
+    const who = { workspaceId, keyId, principal };
+    // Only messages about rights never quote the request.
+    const message = isForbidden ? { message: error.message } : {};
+    facts.countRefusal({ who, status, ...describe(request, error), ...message });
   };
   /** Refuses a caller whose requests must come from other networks. */
   const admit = (request: IncomingMessage, caller: Caller): Caller => {
@@ -92,7 +112,7 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     try {
       requireNetwork(caller.networks, getRegionAddress(request));
     } catch (error) {
-      if (error instanceof GatewayError) onForbidden(request as Request, caller, error);
+      if (error instanceof GatewayError) onRefused(request as Request, caller, error);
       throw error;
     }
     return caller;
@@ -103,19 +123,18 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       const caller = authenticate(request);
       return caller instanceof Promise ? caller.then((known) => admit(request, known)) : admit(request, caller);
     },
-    onRefusedSignIn(request, { code, message }) {
-      const { route, requestId } = getContext(request);
-      const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'unauthenticated', message };
-      refusals.note({
-        workspaceId: organisationId,
-        keyId: null,
-        ...what,
-        address: getRegionAddress(request),
-        requestId,
-      });
+    onRefusedSignIn(request, error) {
+      const { message } = error;
+      facts.countRefusal({ who: null, status: httpStatus(error), ...describe(request, error), message });
+    },
+    countRead(request, kind, id) {
+      const { workspaceId, keyId, principal } = getCaller(request);
+      const { requestId } = getContext(request);
+      const who = { workspaceId, keyId, principal };
+      facts.countRead({ who, kind, id, address: getRegionAddress(request), requestId });
     },
     clientAddress: getRegionAddress,
-    onForbidden,
-    refusals,
+    onRefused,
+    facts,
   };
 }

@@ -33,7 +33,6 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import { viewOf } from '#libs/records/resource-view.ts';
 import { batchOfReplay, readReplayId, toInputFile } from '#libs/replays/replay-batch.ts';
@@ -44,12 +43,14 @@ import { trafficReplayKind, trafficReplayModel, type TrafficReplayData } from '#
 import { inheritedFrom, recordable, withOptions } from '../batches/create-batch.ts';
 import { refuseOutputChecks, type RetryDeps } from '../batches/retry-batch.ts';
 import { predictBatch, type DryRunRouteDeps } from '../batches/routes.ts';
+import type { CountRead } from '../organisation/guard-keys.ts';
 import { batchLimitErrors, repeatErrors, storageErrors, targetErrors } from '../document-texts.ts';
 
 type ReplayDeps = RetryDeps &
   DryRunRouteDeps & {
     db: Kysely<Database>;
     resources: KindDeps;
+    countRead: CountRead;
     /** Reads the recorded bodies of calls, for one request. */
     bodiesReader: () => ReadBodies;
   };
@@ -139,7 +140,7 @@ async function prepare(deps: ReplayDeps, request: Request, body: CreateReplayReq
   const judge = body.judge === undefined ? null : await chooseJudge(deps, caller, body.judge);
   await deps.admitUpload(workspaceId);
   const replayId = newId('replay_');
-  await noteBodiesRead(deps.resources.eventLog, request, { replay_id: replayId });
+  deps.countRead(request, 'traffic_replay', replayId);
   const limits = { calls: body.limit, bytes: requestBytesMax, ms: selectingMsMax };
   const requests = new ReplayRequests(endpoint, { model: body.model ?? null, prompt: body.prompt ?? null }, limits);
   return { body, workspaceId, source, endpoint, options, credentials, target, judge, replayId, requests };

@@ -21,12 +21,22 @@ export function addCheckCommand(program: Command, checks: readonly Check[]): voi
     const { repair = false, since } = options;
     const chosen = checks.filter(({ name }) => args.length === 0 || args.includes(name));
     const reports = await runChecks(chosen, context, { repair, since });
-    return { json: reports, text: describeReports(reports), ok: reports.every(({ ok }) => ok) };
+    const ok = reports.every((report) => report.ok);
+    return { json: reports, text: describeReports(reports), ok, changed: describeRepairs(reports) };
   })
     .addArgument(new Argument('[checks...]', 'default: all').choices(checks.map(({ name }) => name)))
     .option('--repair', 'repair what can be repaired')
     .option('--since <date>', 'check the request log from this day (UTC, YYYY-MM-DD) on', toDay)
     .addHelpText('after', `\nChecks:\n${checks.map(describeCheck).join('\n')}`);
+}
+
+/** The number of findings that each check repaired; undefined if nothing was repaired. */
+function describeRepairs(reports: readonly CheckReport[]): { repaired: Record<string, number> } | undefined {
+  const counts = reports.map(({ check, findings }) => {
+    return [check, findings.filter(({ state }) => state === 'repaired').length] as const;
+  });
+  const repaired = counts.filter(([, count]) => count > 0);
+  return repaired.length === 0 ? undefined : { repaired: Object.fromEntries(repaired) };
 }
 
 const describeCheck = ({ name, summary, canRepair }: Check): string =>

@@ -13,6 +13,8 @@ import { print, toJson } from '../terminal/output.ts';
  * false, the command exits with status 1.
  */
 export type Outcome = { text: readonly string[]; json: readonly unknown[]; ok?: boolean };
+/** `changed`: the result of a change that belongs to no record, for its event. Absent: nothing changed. */
+type DatabaseOutcome = Outcome & { changed?: Record<string, unknown> | undefined };
 
 type Work<Options> = {
   args: readonly string[];
@@ -32,17 +34,25 @@ export function databaseCommand<Options = object>(
   parent: Command,
   usage: string,
   texts: Texts,
-  run: (work: DatabaseWork<Options>) => Promise<Outcome>,
+  run: (work: DatabaseWork<Options>) => Promise<DatabaseOutcome>,
 ): Command {
-  const [name = ''] = (parent.parent === null ? usage : parent.name()).split(' ');
+  const isTopLevel = parent.parent === null;
+  const [verb = ''] = usage.split(' ');
+  const name = isTopLevel ? verb : parent.name();
   return operatorCommand<Options>(parent, usage, texts, async (work) => {
     const { withMigratedPool } = await import('./migrated-pool.ts');
     const { createDatabase } = await import('#libs/database/pool.ts');
     const { connectionString, logger } = work;
     const applicationName = `sluice-${name}`;
-    return await withMigratedPool({ connectionString, applicationName }, logger, (pool) =>
-      run({ ...work, pool, db: createDatabase(pool), applicationName }),
-    );
+    return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
+      const db = createDatabase(pool);
+      const outcome = await run({ ...work, pool, db, applicationName });
+      if (outcome.changed !== undefined) {
+        const { recordCommand } = await import('./operator-metadata.ts');
+        await recordCommand(db, isTopLevel ? verb : `${name} ${verb}`, outcome.changed);
+      }
+      return outcome;
+    });
   });
 }
 

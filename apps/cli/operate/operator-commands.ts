@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
 import { addGroup } from '../server/client-command.ts';
@@ -20,6 +21,7 @@ export function addOperatorCommands(program: Command): void {
     async ({ connectionString, logger }) => {
       const { migrate } = await import('#libs/database/migrate.ts');
       const applied = await migrate({ connectionString, logger });
+      if (applied.length > 0) await recordMigrations(connectionString, applied, logger);
       const text = applied.length === 0 ? 'no migration is pending' : `applied: ${applied.join(', ')}`;
       return { text: [text], json: [{ applied }] };
     },
@@ -54,6 +56,15 @@ export function addOperatorCommands(program: Command): void {
   addProviderCommand(program);
 }
 
+async function recordMigrations(connectionString: string, applied: string[], logger: Logger): Promise<void> {
+  const { withMigratedPool } = await import('./migrated-pool.ts');
+  const { createDatabase } = await import('#libs/database/pool.ts');
+  const { recordCommand } = await import('./operator-metadata.ts');
+  await withMigratedPool({ connectionString, applicationName: 'sluice-migrate' }, logger, (pool) =>
+    recordCommand(createDatabase(pool), 'migrate', { applied }),
+  );
+}
+
 function addSubscriberCommands(program: Command): void {
   const subscribers = program
     .command('subscribers')
@@ -79,7 +90,8 @@ function addSubscriberCommands(program: Command): void {
     async ({ args: [name = ''], db }) => {
       const { restartSubscriber } = await import('./subscribers.ts');
       await restartSubscriber(db, name);
-      return { text: [`${name} retries within a second if a worker is running`], json: [{ name }] };
+      const text = `${name} retries within a second if a worker is running`;
+      return { text: [text], json: [{ name }], changed: { name } };
     },
   );
   databaseCommand(
@@ -92,7 +104,8 @@ function addSubscriberCommands(program: Command): void {
     async ({ args: [name = ''], db, onProgress }) => {
       const { rebuildFromLog } = await import('./subscribers.ts');
       const events = await rebuildFromLog(db, name, (count) => onProgress(`${count} events`));
-      return { text: [`${name}: rebuilt, ${events} events applied by this command`], json: [{ name, events }] };
+      const text = `${name}: rebuilt, ${events} events applied by this command`;
+      return { text: [text], json: [{ name, events }], changed: { name, events } };
     },
   );
 }
@@ -110,7 +123,8 @@ function addKeyCommands(program: Command): void {
     async ({ db, onProgress }) => {
       const { describeRewrap, rewrapKeys } = await import('./keys.ts');
       const report = await rewrapKeys(db, (rewrapped) => onProgress(`${rewrapped} secrets`));
-      return { text: describeRewrap(report), json: [report], ok: Object.keys(report.left).length === 0 };
+      const ok = Object.keys(report.left).length === 0;
+      return { text: describeRewrap(report), json: [report], ok, changed: report.rewrapped > 0 ? report : undefined };
     },
   );
   databaseCommand<{ workspace?: string; name: string }>(
@@ -140,7 +154,7 @@ function addKeyCommands(program: Command): void {
     async ({ db, applicationName }) => {
       const { describeUnreadable, forgetMasterKey } = await import('./keys.ts');
       const unreadable = await forgetMasterKey(db, applicationName);
-      return { text: describeUnreadable(unreadable), json: [{ unreadable }] };
+      return { text: describeUnreadable(unreadable), json: [{ unreadable }], changed: { unreadable } };
     },
   );
 }

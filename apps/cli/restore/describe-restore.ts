@@ -41,7 +41,7 @@ function describeDone({ migrations, epoch, jobs, blobs, checks }: RestoreReport)
   const lines = [
     epoch.isNew
       ? `started epoch ${epoch.epoch} of the event log`
-      : `kept epoch ${epoch.epoch} of the event log, which has no events yet`,
+      : `kept epoch ${epoch.epoch} of the event log, which this command began before`,
   ];
   if (migrations.length > 0) lines.push(`applied the migrations ${migrations.join(', ')}`);
   const replaced = [

@@ -5,6 +5,7 @@ import { blockStartsDuring } from '#libs/database/block-starts-during.ts';
 import { canAssumeTenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { startEpoch } from '#libs/event-log/epoch.ts';
 import { newestEvent } from '#libs/event-log/read-events.ts';
@@ -18,6 +19,7 @@ import { compareMasterKeys } from '#libs/secrets/master-key.ts';
 import { runChecks, type CheckReport } from '../checks/check.ts';
 import { checks } from '../checks/checks.ts';
 import { readMasterKeys } from '../operate/keys.ts';
+import { recordCommand } from '../operate/operator-metadata.ts';
 import { assertAlone, listRunning } from '../operate/running-processes.ts';
 import { withMigratedPool } from '../operate/migrated-pool.ts';
 import { inspectBlobs, openBlobStore, type BlobReport } from './inspect-blobs.ts';
@@ -85,7 +87,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       await assertAlone(db, applicationName);
       const blobs = await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: true });
       onProgress('the event log');
-      const epoch = await startEpoch(db);
+      const epoch = await startEpoch(db, organisationId);
       const lastEvent = await newestEvent(db);
       const reportedAt = await lastReportAt(db);
       const masterKeyProblem = await findMasterKeyProblem(db);
@@ -99,6 +101,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       };
       const blobReport = await inspectBlobs({ db, blobs }, options);
       const reports = await runChecks(restoreChecks, { pool, db, logger, onProgress }, { repair: false });
+      await recordCommand(db, 'restore', { epoch: epoch.epoch, migrations, jobs, adopted_blobs: options.adoptBlobs });
       await sleep(watchMs - (performance.now() - heldSinceMs));
       const survivors = await listRunning(db, applicationName);
       return {

@@ -6,9 +6,10 @@ import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { sweepCallLimits } from '#libs/limits/call-limit-store.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
+import { recordDeletion, type Deletion } from '#libs/people/facts/record-deletions.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
-import { sweepDeliveries } from '#libs/resources/webhooks/webhook-deliveries.ts';
+import { deliveryDays, sweepDeliveries } from '#libs/resources/webhooks/webhook-deliveries.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
 import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
@@ -24,51 +25,97 @@ import type { MaintenanceTask } from './maintenance.ts';
 /** The tasks of maintenance. Each is a separate job, which runs once per installation. */
 export const maintenanceTasks = (
   config: WorkerConfig,
-  { db, databaseClock, eventLog, files, blobs }: Platform,
+  platform: Platform,
   logger: Logger,
-): readonly MaintenanceTask[] => [
+): readonly MaintenanceTask[] => [...retentionTasks(config, platform), ...otherTasks(config, platform, logger)];
+
+const dayMs = 86_400_000;
+
+/** Deletes what is older than the operator keeps it. Each deletion is an event. */
+function retentionTasks(
+  config: WorkerConfig,
+  { db, databaseClock, eventLog, files, blobs }: Platform,
+): MaintenanceTask[] {
+  const olderThan = (ageMs: number): Date => new Date(databaseClock.now() - ageMs);
+  const record = (kind: string, unit: string, before: Date, deleted: Pick<Deletion, 'workspaces' | 'unknown'>) =>
+    recordDeletion(eventLog, { kind, unit, before: before.toISOString(), ...deleted });
+  return [
+    // Each of them has its own event.
+    { name: 'expire files', everySeconds: 60, run: () => files.expire() },
+    {
+      name: 'drop old results',
+      everySeconds: 3_600,
+      async run() {
+        const before = olderThan(config.SLUICE_RESULTS_RETENTION);
+        const { batches, chunks } = await dropOldResults(db, before);
+        await record('batch_results', 'batches', before, { workspaces: batches });
+        await record('batch_chunks', 'chunks', before, { unknown: chunks });
+      },
+    },
+    {
+      name: 'drop old request log',
+      everySeconds: 3_600,
+      async run() {
+        const days = Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / dayMs);
+        await dropRequestLogPartitions(db, days, databaseClock.now(), () =>
+          record('request_log', 'days', olderThan(days * dayMs), { unknown: 1 }),
+        );
+      },
+    },
+    {
+      name: 'drop old rollups',
+      everySeconds: 3_600,
+      async run() {
+        const { SLUICE_ANALYTICS_MINUTES: minute, SLUICE_ANALYTICS_HOURS: hour, SLUICE_ANALYTICS_DAYS: day } = config;
+        const logRetentionMs = config.SLUICE_REQUEST_LOG_RETENTION;
+        const retention = { minute, hour, day };
+        const deleted = await sweepRollups(db, { retention, logRetentionMs, nowMs: databaseClock.now() });
+        await record('analytics', 'rows', olderThan(minute), { unknown: deleted.rollups });
+        await record('feedback', 'rows', olderThan(day), { unknown: deleted.feedback });
+      },
+    },
+    {
+      name: 'drop uploads that were not completed',
+      everySeconds: 600,
+      run: async () => await record('uploads', 'parts', olderThan(0), { workspaces: await sweepUploads(db, blobs) }),
+    },
+    {
+      name: 'drop old recorded bodies',
+      everySeconds: 600,
+      async run() {
+        await record('recorded_bodies', 'calls', olderThan(0), { workspaces: await sweepRecordedBodies(db, blobs) });
+      },
+    },
+    {
+      name: 'drop old log exports',
+      everySeconds: 3_600,
+      async run() {
+        const ageMs = config.SLUICE_EXPORT_RETENTION;
+        await record('log_exports', 'files', olderThan(ageMs), { workspaces: await sweepLogExports(db, ageMs) });
+      },
+    },
+    {
+      name: 'sweep webhook deliveries',
+      everySeconds: 3_600,
+      async run() {
+        const before = olderThan(deliveryDays * dayMs);
+        await record('webhook_deliveries', 'deliveries', before, { workspaces: await sweepDeliveries(db) });
+      },
+    },
+  ];
+}
+
+/** Everything else, such as removing caches, counters and rows that nothing refers to any more. */
+const otherTasks = (config: WorkerConfig, { db, eventLog, blobs }: Platform, logger: Logger): MaintenanceTask[] => [
   {
     name: 'report killed processes',
     everySeconds: 30,
     run: createKilledReport({ db, logger }),
     ignoresClock: true,
   },
-  { name: 'expire files', everySeconds: 60, run: () => files.expire() },
   { name: 'record due key rotations', everySeconds: 60, run: () => recordDueRotations({ db, eventLog }) },
   { name: 'erase people', everySeconds: 60, run: () => eraseRequested(db) },
   { name: 'forget command results', everySeconds: 3_600, run: () => forgetCommandResults(db) },
-  {
-    name: 'drop old results',
-    everySeconds: 3_600,
-    run: () => dropOldResults(db, new Date(databaseClock.now() - config.SLUICE_RESULTS_RETENTION)),
-  },
-  {
-    name: 'drop old request log',
-    everySeconds: 3_600,
-    run: () =>
-      dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), databaseClock.now()),
-  },
-  {
-    name: 'drop old rollups',
-    everySeconds: 3_600,
-    run: () =>
-      sweepRollups(db, {
-        retention: {
-          minute: config.SLUICE_ANALYTICS_MINUTES,
-          hour: config.SLUICE_ANALYTICS_HOURS,
-          day: config.SLUICE_ANALYTICS_DAYS,
-        },
-        logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
-        nowMs: databaseClock.now(),
-      }),
-  },
-  { name: 'drop uploads that were not completed', everySeconds: 600, run: () => sweepUploads(db, blobs) },
-  { name: 'drop old recorded bodies', everySeconds: 600, run: () => sweepRecordedBodies(db, blobs) },
-  {
-    name: 'drop old log exports',
-    everySeconds: 3_600,
-    run: () => sweepLogExports(db, config.SLUICE_EXPORT_RETENTION),
-  },
   {
     name: 'sweep response cache',
     everySeconds: 60,
@@ -78,12 +125,11 @@ export const maintenanceTasks = (
   { name: 'sweep call limits', everySeconds: 3_600, run: () => sweepCallLimits(db) },
   { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
   { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
-  { name: 'sweep webhook deliveries', everySeconds: 3_600, run: () => sweepDeliveries(db) },
   { name: 'sweep late usage', everySeconds: 3_600, run: () => sweepLateUsage(db) },
   {
     name: 'sweep blobs',
     everySeconds: 3_600,
-    run: () => blobs.sweep({ olderThanMs: 86_400_000, findReferenced: (names) => findReferencedBlobs(db, names) }),
+    run: () => blobs.sweep({ olderThanMs: dayMs, findReferenced: (names) => findReferencedBlobs(db, names) }),
   },
 ];
 

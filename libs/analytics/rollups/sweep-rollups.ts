@@ -14,12 +14,13 @@ const chunkRows = 5_000;
 /**
  * Deletes expired buckets and feedback, a few thousand rows at a time. Hours are retained at least as long as the
  * request log, because a late row changes its day, which is made from hours; minutes are made again from the log.
- * Queries stop reading old buckets before the first of them is deleted.
+ * Queries stop reading old buckets before the first of them is deleted. Returns how many rows of rollups and of feedback
+ * were deleted.
  */
 export async function sweepRollups(
   db: Kysely<Database>,
   { retention, logRetentionMs, nowMs }: { retention: RollupRetention; logRetentionMs: number; nowMs: number },
-): Promise<void> {
+): Promise<{ rollups: number; feedback: number }> {
   const beginOf = (ageMs: number, bucketMs: number): Date =>
     new Date(Math.max(0, Math.floor((nowMs - ageMs) / bucketMs) * bucketMs));
   const keptFrom = {
@@ -35,18 +36,22 @@ export async function sweepRollups(
       hours_from = greatest(hours_from, least(${keptFrom.hour}, days_until)),
       days_from = greatest(days_from, ${keptFrom.day})
     returning minutes_from as minute, tens_from as ten_minutes, hours_from as hour, days_from as day`.execute(db);
+  let rollups = 0;
   for (const [grain, from] of Object.entries(rows[0] ?? {}) as [Grain, Date][]) {
-    for (const cube of cubesWithGrain(grain)) await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
+    for (const cube of cubesWithGrain(grain))
+      rollups += await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
   }
   await forgetUnusedKeys(db, nowMs);
-  await deleteBefore(db, 'feedback', 'created_at', keptFrom.day);
+  return { rollups, feedback: await deleteBefore(db, 'feedback', 'created_at', keptFrom.day) };
 }
 
-async function deleteBefore(db: Kysely<Database>, table: string, column: string, before: Date): Promise<void> {
-  for (let deleted = chunkRows; deleted === chunkRows;) {
+async function deleteBefore(db: Kysely<Database>, table: string, column: string, before: Date): Promise<number> {
+  for (let sum = 0; ;) {
     const { numAffectedRows } = await sql`
       delete from ${sql.table(table)} where ctid = any (array(
         select ctid from ${sql.table(table)} where ${sql.ref(column)} < ${before} limit ${chunkRows}))`.execute(db);
-    deleted = Number(numAffectedRows ?? 0);
+    const deleted = Number(numAffectedRows ?? 0);
+    sum += deleted;
+    if (deleted < chunkRows) return sum;
   }
 }

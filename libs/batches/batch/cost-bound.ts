@@ -1,6 +1,7 @@
 import { Big } from 'big.js';
 import { LRUCache } from 'lru-cache';
 import type { CallBound } from '#libs/calls/admission.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { budgetRule, type LimitRule } from '#libs/limits/limit-rule.ts';
@@ -40,9 +41,8 @@ export function createCostBounds(
   async function stop({ id, workspace_id: workspaceId }: BatchRow, max: string): Promise<void> {
     if (reaching.has(id)) return;
     reaching.add(id);
-    const metadata = { actor: { type: 'system' as const, id: 'worker' } };
     try {
-      const row = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+      const row = await deps.eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
         const batch = (await unit.load(batchModel, id)) as BatchRow;
         const events = decideBatch(batch, { type: 'reach_max_cost', max }, unit.now);
         if (events.length === 0) return batch;

@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, Database } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -175,7 +176,7 @@ async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<
 const commandOf = (batch: BatchRow) => ({
   workspaceId: batch.workspace_id,
   streams: [batch.id],
-  metadata: { actor: { type: 'system' as const, id: 'worker' } },
+  metadata: byWorker,
 });
 
 /** OpenAI fails a batch in the same way when it exceeds an organization's limit of enqueued tokens. */

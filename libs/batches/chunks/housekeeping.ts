@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -69,9 +70,8 @@ export async function closeOverdue(
        or in_progress_at is not null and not exists (
          select from batch_chunk where batch_id = batch.id and state <> 'done'))
      order by cancelling_at limit ${foundMax})`.execute(db);
-  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
   for (const { id, workspace_id: workspaceId } of rows) {
-    await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+    await eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
       const batch = (await unit.load(batchModel, id)) as BatchRow;
       await closeIfOver(deps, unit, batch);
     });

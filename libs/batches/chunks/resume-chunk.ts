@@ -1,5 +1,6 @@
 import type { Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { decideBatch } from '../batch/batch.ts';
 import { batchModel, type BatchRow } from '../batch/batch-model.ts';
@@ -42,8 +43,7 @@ export async function resumeChunk(
   batch: Pick<BatchRow, 'id' | 'workspace_id'>,
   claimed: ChunkRow & { holder: string },
 ): Promise<Resumed> {
-  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
-  const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
+  const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata: byWorker };
   return await eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const turn = await lockLines(unit.tx, batch.id);

@@ -4,6 +4,7 @@ import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.t
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
@@ -294,7 +295,8 @@ async function finish(
     failed: batch.failed,
   };
   const streams = [batch.id, ids.output, ids.error].filter((id) => id !== null);
-  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  // The files are part of the work on the batch.
+  const metadata = byWorker(batch);
   return await deps.eventLog.transact({ workspaceId: batch.workspace_id, streams, metadata }, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const events = decideBatch(state, { type: 'finish', outcome }, unit.now);

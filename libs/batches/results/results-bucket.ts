@@ -52,9 +52,12 @@ export async function remakeResultsPartition(db: Kysely<Database>, bucket: strin
 /**
  * Drops the result partitions of days before `before` whose batches have all ended, with the chunks of these batches; their
  * lines are in the files. Dropping whole partitions costs the same for a thousand rows and for a billion. Returns the days
- * dropped.
+ * dropped, how many batches of each workspace have lost their results, and the number of chunks deleted.
  */
-export async function dropOldResults(db: Kysely<Database>, before: Date): Promise<string[]> {
+export async function dropOldResults(
+  db: Kysely<Database>,
+  before: Date,
+): Promise<{ days: string[]; batches: Map<string, number>; chunks: number }> {
   const { rows: old } = await sql<{ bucket: string; partition: string; open: boolean }>`
     select to_char(day, 'YYYY-MM-DD') as bucket, relname as partition, exists (
         select from batch where (created_at at time zone 'UTC')::date = day
@@ -68,23 +71,33 @@ export async function dropOldResults(db: Kysely<Database>, before: Date): Promis
     where day < ${resultsBucket({ created_at: before })}::date
     order by day`.execute(db);
   const dropped = old.filter(({ open }) => !open);
+  const batches = new Map<string, number>();
   for (const { bucket, partition } of dropped) {
+    for (const { workspaceId, count } of await countBatches(db, bucket))
+      batches.set(workspaceId, (batches.get(workspaceId) ?? 0) + count);
     await sql`drop table ${sql.table(partition)}`.execute(db);
     seenBuckets(db).delete(bucket);
   }
-  await deleteOldChunks(
-    db,
-    before,
-    old.filter(({ open }) => open).map(({ bucket }) => bucket),
-  );
-  return dropped.map((row) => row.bucket);
+  const kept = old.filter(({ open }) => open).map(({ bucket }) => bucket);
+  const chunks = await deleteOldChunks(db, before, kept);
+  return { days: dropped.map((row) => row.bucket), batches, chunks };
+}
+
+async function countBatches(db: Kysely<Database>, bucket: string): Promise<{ workspaceId: string; count: number }[]> {
+  const { rows } = await sql<{ workspaceId: string; count: number }>`
+    select workspace_id as "workspaceId", count(*)::int as count from batch
+    where (created_at at time zone 'UTC')::date = ${bucket}::date group by 1`.execute(db);
+  return rows;
 }
 
 const deletedMax = 10_000;
 
-/** Deletes the chunks of batches that ended and are of days before `before`, except for days whose results are kept. */
-async function deleteOldChunks(db: Kysely<Database>, before: Date, kept: readonly string[]): Promise<void> {
-  for (;;) {
+/**
+ * Deletes the chunks of batches that ended and are of days before `before`, except for days whose results are kept. Returns
+ * their number.
+ */
+async function deleteOldChunks(db: Kysely<Database>, before: Date, kept: readonly string[]): Promise<number> {
+  for (let deleted = 0; ;) {
     const { numAffectedRows = 0n } = await sql`
       delete from batch_chunk where ctid = any(array(
         select batch_chunk.ctid from batch_chunk join batch on batch.id = batch_chunk.batch_id
@@ -93,6 +106,7 @@ async function deleteOldChunks(db: Kysely<Database>, before: Date, kept: readonl
           and batch.status in ('completed', 'failed', 'cancelled', 'expired')
         limit ${deletedMax}
       ))`.execute(db);
-    if (numAffectedRows < deletedMax) return;
+    deleted += Number(numAffectedRows);
+    if (numAffectedRows < deletedMax) return deleted;
   }
 }

@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { sql, type Transaction } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -101,12 +102,11 @@ export async function settleGroups(
   { groups, segment }: StoredGroups,
   holder: Holder,
 ): Promise<SettledGroup[]> {
-  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
   const [first] = groups;
   if (first === undefined) return [];
   const streams = groups.map(({ batch }) => batch.id);
   return await deps.eventLog.transact(
-    { workspaceId: first.batch.workspaceId, streams, metadata },
+    { workspaceId: first.batch.workspaceId, streams, metadata: byWorker },
     async (unit): Promise<SettledGroup[]> => {
       if (groups.length > 1) await unit.prefetch(batchModel, streams);
       const settled = new Map<string, SettledGroup>();

@@ -30,7 +30,7 @@ export const AuditLogQuery = ResourceListQuery.extend({
   response_status_code: optionalInteger({ min: 100, max: 599 }),
   resource_type: filter().describe('The kind of record, such as api_key or config.'),
   resource_id: filter(),
-  action: filter().describe('The action, such as created, updated, deleted or request_refused.'),
+  action: filter().describe('The action, such as created, updated, deleted, request_refused or contents_read.'),
   client_ip: filter(),
 });
 

@@ -58,6 +58,13 @@ export const EventObject = z.object({
     request_id: z.string().optional(),
     trace_id: z.string().optional(),
     address: z.string().optional(),
+    causation_id: z.string().optional().describe('The ID of the event that caused this one.'),
+    correlation_id: z
+      .string()
+      .optional()
+      .describe(
+        'The batch or fine-tuning job that the event belongs to. An endpoint names what it was informed about.',
+      ),
   }),
   recorded_at: z.string().describe('ISO 8601 with milliseconds'),
   sha256: z

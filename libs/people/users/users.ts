@@ -109,10 +109,9 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
 
   history: {
     events: {
-      /** Requests with a token instead of a key (refusal-log.ts). */
+      /** Requests with a token instead of a key (libs/people/facts/fact-log.ts). */
       request_refused: (data) => data,
-      /** note-bodies-read.ts */
-      bodies_read: (data) => data,
+      contents_read: (data) => data,
       erasure_requested: (data, { data: { reason }, eventId }: { data: { reason: string }; eventId: string }) => ({
         ...data,
         erasure: { reason, event_id: eventId },

@@ -72,20 +72,26 @@ function openBodies(sealed: Buffer, key: Buffer, identity: string): RecordedText
 const sweptAtOnce = 500;
 
 /**
- * Deletes expired bodies, and those of deleted workspaces, with their blobs and keys. Returns how many blobs were
- * deleted.
+ * Deletes expired bodies, and those of deleted workspaces, with their blobs and keys. Returns of how many calls of each
+ * workspace bodies were deleted.
  */
-export async function sweepRecordedBodies(db: Kysely<Database>, blobs: Pick<BlobStore, 'remove'>): Promise<number> {
-  let swept = 0;
+export async function sweepRecordedBodies(
+  db: Kysely<Database>,
+  blobs: Pick<BlobStore, 'remove'>,
+): Promise<Map<string, number>> {
+  const swept = new Map<string, number>();
   for (;;) {
-    const { rows } = await sql<{ blob: string }>`
+    const { rows } = await sql<{ blob: string; workspaceId: string; calls: number }>`
       delete from recorded_bodies where id in (
         select id from recorded_bodies where expires_at < clock_timestamp() or workspace_id in (
           select id from resource where kind = 'workspace' and deleted_at is not null)
-        limit ${sweptAtOnce}) returning blob`.execute(db);
+        limit ${sweptAtOnce})
+      returning blob, workspace_id as "workspaceId", cardinality(offsets) - 1 as calls`.execute(db);
     // If the process crashes here, the sweep of blobs deletes the remaining blob.
-    for (const { blob } of rows) await blobs.remove(blob);
-    swept += rows.length;
+    for (const { blob, workspaceId, calls } of rows) {
+      await blobs.remove(blob);
+      swept.set(workspaceId, (swept.get(workspaceId) ?? 0) + calls);
+    }
     if (rows.length < sweptAtOnce) break;
   }
   // A process uses its key for a day before it makes another one.

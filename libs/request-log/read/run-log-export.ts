@@ -4,6 +4,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { LogExportFilters } from '#libs/contracts/logs/log-exports.ts';
 import { isDatabaseTrouble, getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { continuedBy } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -112,7 +113,7 @@ async function end(
   { id, workspace_id: workspaceId }: Running,
   { type, ...data }: { type: string; status: string; error?: string },
 ): Promise<void> {
-  const metadata = { actor: { type: 'system' as const, id: 'log export' } };
+  const metadata = continuedBy('log export');
   await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const row = await unit.load(logExportModel, id);
     if (!row || row.deleted_at || (row.data as LogExportData).status !== 'in_progress') return;
@@ -290,12 +291,20 @@ const tooLarge = (rowsMax: number): GatewayError =>
     `More than ${rowsMax} records match, the maximum of one export (SLUICE_EXPORT_ROWS_MAX). Choose a shorter period, or set page_size.`,
   );
 
-/** Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`. */
-export async function sweepLogExports(db: Kysely<Database>, retentionMs: number): Promise<void> {
-  await sql`
-    delete from log_export_part using resource
-    where resource.id = log_export_part.export_id and (
-      resource.deleted_at is not null or resource.data ->> 'status' in ('stopped', 'failed')
-      or (resource.data ->> 'status' = 'success'
-        and resource.updated_at < clock_timestamp() - ${retentionMs} * interval '1 millisecond'))`.execute(db);
+/**
+ * Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`. Returns how many of
+ * each workspace.
+ */
+export async function sweepLogExports(db: Kysely<Database>, retentionMs: number): Promise<Map<string, number>> {
+  const { rows } = await sql<{ workspaceId: string; count: number }>`
+    with deleted as (
+      delete from log_export_part using resource
+      where resource.id = log_export_part.export_id and (
+        resource.deleted_at is not null or resource.data ->> 'status' in ('stopped', 'failed')
+        or (resource.data ->> 'status' = 'success'
+          and resource.updated_at < clock_timestamp() - ${retentionMs} * interval '1 millisecond'))
+      returning log_export_part.workspace_id, export_id
+    )
+    select workspace_id as "workspaceId", count(distinct export_id)::int as count from deleted group by 1`.execute(db);
+  return new Map(rows.map(({ workspaceId, count }) => [workspaceId, count]));
 }

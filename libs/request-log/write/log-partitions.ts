@@ -40,12 +40,13 @@ export async function ensureLogPartition(db: Kysely<Database>, day: string): Pro
  * returns their names. No row of the log is read or deleted individually, so time and memory do not depend on the
  * number of rows. The reports of processes about those days are deleted too. Throws Postgres's lock timeout (55P03)
  * when another session reads the log for longer than 2 s, because writers would wait behind this transaction.
- * Partitions that were dropped before stay dropped; call again later.
+ * Partitions that were dropped before stay dropped; call again later. `onDropped` is called after each day.
  */
 export async function dropRequestLogPartitions(
   db: Kysely<Database>,
   olderThanDays: number,
   nowMs: number,
+  onDropped: () => Promise<void> = () => Promise.resolve(),
 ): Promise<string[]> {
   if (!Number.isInteger(olderThanDays) || olderThanDays < 1) {
     throw new RangeError(`the request log must be kept for a whole number of days, at least 1, not ${olderThanDays}`);
@@ -58,6 +59,7 @@ export async function dropRequestLogPartitions(
       const partitions = tables.map((table) => sql.table(partitionName(day, table)));
       await sql`drop table if exists ${sql.join(partitions)}`.execute(tx);
     });
+    await onDropped();
   }
   await forgetProcesses(db, keptFrom);
   return old.map(({ partition }) => partition);

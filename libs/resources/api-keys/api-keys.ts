@@ -18,13 +18,31 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { reportLeakedKeyRoute } from './report-leaked-key.ts';
 import { keyErrors } from '#libs/resources/kind-texts.ts';
 
-/** Requests of a key that were refused for the same reason within a minute (refusal-log.ts); times in ISO 8601. */
+/**
+ * Requests of a key that were refused for the same reason within a minute (libs/people/facts/fact-log.ts). `message` is absent
+ * if it can quote the request. Times in ISO 8601.
+ */
 export type RequestRefused = {
   method: string;
   route: string;
+  status: number;
   code: string;
-  message: string;
+  message?: string;
   count: number;
+  addresses: string[];
+  first_at: string;
+  last_at: string;
+};
+
+/**
+ * Reads of contents by a key within a minute. `ids`: those of the log records, files, batches or exports; the count of further
+ * ones is `reads_of_others`.
+ */
+export type ContentsRead = {
+  kind: 'recorded_bodies' | 'file' | 'batch_results' | 'log_export' | 'traffic_replay';
+  count: number;
+  ids: string[];
+  reads_of_others: number;
   addresses: string[];
   first_at: string;
   last_at: string;
@@ -80,8 +98,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
       rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
       request_refused: (data) => data,
-      /** note-bodies-read.ts */
-      bodies_read: (data) => data,
+      contents_read: (data) => data,
     },
   },
 

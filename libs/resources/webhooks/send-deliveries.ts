@@ -193,8 +193,9 @@ async function recordOutcome(
 
 /** Disables an endpoint that answered with 410 (Gone). It gets no further events until it is enabled again. */
 async function disable({ eventLog }: Deps, delivery: Delivery): Promise<void> {
-  const { id, endpoint_id: endpointId, workspace_id: workspaceId } = delivery;
-  const metadata = { actor: { type: 'system' as const, id: 'webhooks' } };
+  const { id, endpoint_id: endpointId, workspace_id: workspaceId, event_id: eventId, object_id: objectId } = delivery;
+  const actor = { type: 'system' as const, id: 'webhooks' };
+  const metadata = { actor, causation_id: eventId, correlation_id: objectId };
   await eventLog.transact({ workspaceId, streams: [endpointId], metadata }, async (unit) => {
     const row = await unit.load(webhookEndpointModel, endpointId);
     if (row?.deleted_at === null && row.data['status'] === 'enabled') {

@@ -8,8 +8,9 @@ import type { Subscriber } from '#libs/event-log/subscriber.ts';
 const pendingMax = 10_000;
 /** How long a delivery is retried. */
 export const retryFor = sql.raw(`interval '3 days'`);
-/** How long deliveries are listed and can be resent. */
-const keepFor = sql.raw(`interval '30 days'`);
+/** How many days deliveries are listed and can be resent. */
+export const deliveryDays = 30;
+const keepFor = sql.raw(`interval '${deliveryDays} days'`);
 
 const batchTypes: Readonly<Record<string, WebhookEventType>> = {
   'batch.completed': 'batch.completed',
@@ -99,7 +100,12 @@ export async function endPendingDeliveries(db: Kysely<Database>, endpointId: str
     .execute();
 }
 
-/** Deletes deliveries that are older than they are kept. */
-export async function sweepDeliveries(db: Kysely<Database>): Promise<void> {
-  await sql`delete from webhook_delivery where created_at < clock_timestamp() - ${keepFor}`.execute(db);
+/** Deletes deliveries that are older than they are kept. Returns how many of each workspace. */
+export async function sweepDeliveries(db: Kysely<Database>): Promise<Map<string, number>> {
+  const { rows } = await sql<{ workspaceId: string; count: number }>`
+    with deleted as (
+      delete from webhook_delivery where created_at < clock_timestamp() - ${keepFor} returning workspace_id
+    )
+    select workspace_id as "workspaceId", count(*)::int as count from deleted group by 1`.execute(db);
+  return new Map(rows.map(({ workspaceId, count }) => [workspaceId, count]));
 }

@@ -60,12 +60,16 @@ test('old partitions are dropped with the chunks of their batches, but not those
       values (${batch}, 0, 0, 1, 1, 1, 1, '\\x80'), (${batch}, 1, 1, 1, 2, 2, 1, '\\x80')`.execute(database.db);
   }
   const farAhead = new Date(today.getTime() + 10 * 86_400_000);
-  expect(await dropOldResults(database.db, today)).toEqual(['2020-05-01']);
+  expect(await dropOldResults(database.db, today)).toEqual({ days: ['2020-05-01'], batches: new Map(), chunks: 2 });
   expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
-  expect(await dropOldResults(database.db, farAhead)).toEqual([]);
+  expect(await dropOldResults(database.db, farAhead)).toEqual({ days: [], batches: new Map(), chunks: 0 });
   expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
   await sql`update batch set status = 'completed'`.execute(database.db);
-  expect(await dropOldResults(database.db, farAhead)).toEqual([bucket]);
+  expect(await dropOldResults(database.db, farAhead)).toEqual({
+    days: [bucket],
+    batches: new Map([['ws_1', 2]]),
+    chunks: 4,
+  });
   expect(await chunks()).toEqual([]);
   // A late settle of the same process creates it again instead of failing.
   await ensureResultsPartition(database.db, bucket);

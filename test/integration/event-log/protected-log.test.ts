@@ -55,7 +55,7 @@ test('commands, requests of a workspace, migrations, epochs and checks work as b
   expect(await readStream(database.db, 'batch_a')).toHaveLength(2);
   expect(await checkDigests(database.db, ['batch'])).toMatchObject({ checked: 3, changed: 0, missing: 0 });
   expect(await raiseEpochAfterRestore(database.db)).toBeNull();
-  expect(await startEpoch(database.db)).toEqual({ epoch: 1, isNew: true });
+  expect(await startEpoch(database.db, 'org_default')).toEqual({ epoch: 1, isNew: true });
   await createBatches(createEventLog(database.db), ['batch_c']);
   expect((await readStream(database.db, 'batch_c')).map(({ epoch }) => epoch)).toEqual([1, 1]);
 });

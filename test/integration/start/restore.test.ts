@@ -83,6 +83,11 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   const listed = (await readFile(list, 'utf8')).trimEnd().split('\n');
   expect(listed.map((line) => JSON.parse(line).problem)).toEqual(['surplus']);
 
+  const { rows: recorded } = await query("select epoch, data from event where type = 'organisation.command_run'");
+  expect(recorded).toMatchObject([
+    { epoch: 1, data: { command: 'restore', result: { epoch: 1, adopted_blobs: false } } },
+  ]);
+
   // What a dump without the schema of the queue leaves, and a store that has lost two blobs.
   await query('drop schema pgboss cascade');
   const { rows: files } = await query('select id, blob from file where id = any($1)', [
@@ -93,7 +98,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   expect(second).toMatchObject({ code: 1, stderr: '' });
   const said = second.stdout;
   expect(said).toMatch(/The last event is from .+ Changes after the backup are lost:/);
-  expect(said).toContain('kept epoch 1 of the event log, which has no events yet');
+  expect(said).toContain('kept epoch 1 of the event log, which this command began before');
   expect(said).toContain('no job was missing from the queue');
   expect(said).toContain(`open batches that continue: 1. Their ${first.open.lines} lines without a result are called`);
   expect(said).toContain('Missing blobs: 2; with a wrong size: 0.');

@@ -6,29 +6,54 @@ import type { EventObject } from '../api/types.ts';
 import { dateTime } from '../format.ts';
 import { At, Badge, Card, Code, Empty, Id, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { DataTable, LongTable } from '../parts/table.tsx';
-import { useSession } from '../session.tsx';
+import { useActsForOrganisation, useSession } from '../session.tsx';
+
+/** The log of the organisation, in place of a workspace. */
+const organisationLog = 'org_default';
+
+/** Events that do not change a record, in words. */
+const sentences: Readonly<Record<string, string>> = {
+  'session.created': 'Signed in',
+  'session.ended': 'Signed out',
+  'session.refused': 'Sign-in refused',
+  'organisation.request_refused': 'Wrong keys or tokens',
+  'api_key.request_refused': 'Requests refused',
+  'user.request_refused': 'Requests refused',
+  'api_key.contents_read': 'Contents read',
+  'user.contents_read': 'Contents read',
+  'organisation.process_started': 'Process started',
+  'organisation.command_run': 'Operator ran a command',
+  'organisation.data_deleted': 'Old data deleted',
+  'workspace.data_deleted': 'Old data deleted',
+};
 
 /** Every change with its author, time and address, and the complete history of one record. */
 export function Events() {
-  const { stream } = useSearch({ strict: false }) as { stream?: string };
+  const { stream, of } = useSearch({ strict: false }) as { stream?: string; of?: string };
+  const { workspace } = useSession();
+  const log = of === organisationLog ? organisationLog : workspace.id;
   return (
     <div className="stack">
       <PageHead
         title="Events"
-        text="Every change is recorded as an event in an append-only log. Replay the events of a record to see its state at any time."
+        text="Changes, refused requests, reads of contents, and what processes and operators do are events in an append-only log. Replay the events of a record to see its state at any time."
       />
-      <Choice key={stream} stream={stream} />
-      {stream === undefined ? <Recent /> : <Story stream={stream} />}
+      <Choice key={stream} stream={stream} log={log} />
+      {stream === undefined ? <Recent log={log} /> : <Story stream={stream} log={log} />}
     </div>
   );
 }
 
-function Choice({ stream }: { stream: string | undefined }) {
+function Choice({ stream, log }: { stream: string | undefined; log: string }) {
+  const actsForOrganisation = useActsForOrganisation();
   const navigate = useNavigate();
   const [value, setValue] = useState(stream ?? '');
   const submit = (event: FormEvent): void => {
     event.preventDefault();
-    void navigate({ to: '/events', search: value.trim() === '' ? {} : { stream: value.trim() } });
+    void navigate({
+      to: '/events',
+      search: value.trim() === '' ? searchIn(log) : { ...searchIn(log), stream: value.trim() },
+    });
   };
   return (
     <form className="filters" onSubmit={submit} role="search">
@@ -44,22 +69,34 @@ function Choice({ stream }: { stream: string | undefined }) {
       <button type="submit" className="primary">
         Show history
       </button>
-      {stream === undefined ? null : <Link to="/events">All changes</Link>}
+      {stream === undefined ? null : (
+        <Link to="/events" search={searchIn(log)}>
+          All changes
+        </Link>
+      )}
+      {!actsForOrganisation ? null : log === organisationLog ? (
+        <Link to="/events">Events of the workspace</Link>
+      ) : (
+        <Link to="/events" search={searchIn(organisationLog)}>
+          Events of the organisation
+        </Link>
+      )}
     </form>
   );
 }
 
+const searchIn = (log: string): { of?: string } => (log === organisationLog ? { of: log } : {});
+
 /** The number of events per request. */
 const pageRows = 50;
 
-function Recent() {
-  const { workspace } = useSession();
+function Recent({ log }: { log: string }) {
   const changes = useInfiniteQuery({
-    queryKey: ['event', 'list'],
+    queryKey: ['event', 'list', log],
     queryFn: ({ pageParam }) =>
       answerOf(
         api.GET('/v1/audit-logs', {
-          params: { query: { workspace_id: workspace.id, current_page: pageParam, page_size: pageRows } },
+          params: { query: { workspace_id: log, current_page: pageParam, page_size: pageRows } },
         }),
       ),
     initialPageParam: 0,
@@ -85,16 +122,17 @@ function Recent() {
                 { head: 'When', cell: ({ timestamp }) => <At at={timestamp} /> },
                 {
                   head: 'What',
-                  cell: ({ resource_type: type, action }) => (
-                    <code>
-                      {type} {action}
-                    </code>
-                  ),
+                  cell: ({ resource_type: type, action }) =>
+                    sentences[`${type}.${action}`] ?? (
+                      <code>
+                        {type} {action}
+                      </code>
+                    ),
                 },
                 {
                   head: 'Record',
                   cell: ({ resource_id: id }) => (
-                    <Link to="/events" search={{ stream: id }}>
+                    <Link to="/events" search={{ ...searchIn(log), stream: id }}>
                       {id}
                     </Link>
                   ),
@@ -116,14 +154,16 @@ function Recent() {
 }
 
 /** The events of one record, and its state at a moment that the user chooses. */
-function Story({ stream }: { stream: string }) {
+function Story({ stream, log }: { stream: string; log: string }) {
   const [chosen, setChosen] = useState<number | null>(null);
   const events = useInfiniteQuery({
-    queryKey: ['event', stream, 'story'],
+    queryKey: ['event', stream, 'story', log],
     queryFn: ({ pageParam }) =>
       answerOf(
         api.GET('/v1/events', {
-          params: { query: { stream, limit: 100, ...(pageParam === null ? {} : { after: pageParam }) } },
+          params: {
+            query: { stream, workspace_id: log, limit: 100, ...(pageParam === null ? {} : { after: pageParam }) },
+          },
         }),
       ),
     initialPageParam: null as string | null,
@@ -164,7 +204,7 @@ function Story({ stream }: { stream: string }) {
                 </button>
               ) : null}
             </Card>
-            <Moment events={all} position={position} />
+            <Moment events={all} position={position} log={log} />
           </>
         );
       }}
@@ -172,10 +212,10 @@ function Story({ stream }: { stream: string }) {
   );
 }
 
-function Moment({ events, position }: { events: EventObject[]; position: number }) {
+function Moment({ events, position, log }: { events: EventObject[]; position: number; log: string }) {
   const event = events[position - 1];
-  const before = useStateAfter(events[position - 2]);
-  const after = useStateAfter(event);
+  const before = useStateAfter(events[position - 2], log);
+  const after = useStateAfter(event, log);
   if (event === undefined) return null;
   const { metadata, data } = event;
   const { patch } = useChange(event);
@@ -237,11 +277,12 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
 const nothing: Record<string, unknown> = {};
 
 /** The state of a record after one of its events, as the server replays it; the previous state while it is loading. */
-function useStateAfter(event: EventObject | undefined): Record<string, unknown> {
+function useStateAfter(event: EventObject | undefined, log: string): Record<string, unknown> {
   const { stream = '', stream_version: version = 0 } = event ?? {};
   const replayed = useQuery({
     queryKey: ['replay', stream, version],
-    queryFn: () => answerOf(api.GET('/v1/events/replay', { params: { query: { stream, version } } })),
+    queryFn: () =>
+      answerOf(api.GET('/v1/events/replay', { params: { query: { stream, version, workspace_id: log } } })),
     enabled: event !== undefined,
     placeholderData: keepPreviousData,
     // Events never change.
