@@ -37,6 +37,7 @@ import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
 import { subscribers } from '#apps/platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
+import { sealParts } from './seal-parts.ts';
 import { BatchFiles } from './jobs/batch-files.ts';
 import { composeLanes } from './lanes.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
@@ -85,6 +86,7 @@ export async function composeWorker(
       createLostJobRepair({ db, queue, logger }, exportsInProgress),
       ...engine.workParts,
       ...projectionParts(config, platform, logger),
+      ...sealParts(config, platform, logger),
       createDeliverySender({
         ...platform,
         secrets: platform.access.secrets,

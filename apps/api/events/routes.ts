@@ -1,4 +1,5 @@
 import type { Route } from '#libs/http/route.ts';
+import { auditRoutes, type AuditDeps } from './audit-routes.ts';
 import { listAuditLogs } from './list-audit-logs.ts';
 import { listEvents } from './list-events.ts';
 import { replayEvents } from './replay-events.ts';
@@ -7,7 +8,8 @@ import { streamEvents } from './stream-events.ts';
 
 export const eventTags = { Audit: 'The audit log and the event log.' };
 
-type Deps = Parameters<typeof listAuditLogs>[0] &
+type Deps = AuditDeps &
+  Parameters<typeof listAuditLogs>[0] &
   Parameters<typeof listEvents>[0] &
   Parameters<typeof streamEvents>[0] &
   Parameters<typeof replayEvents>[0] &
@@ -19,4 +21,5 @@ export const eventRoutes = (deps: Deps): Route[] => [
   streamEvents(deps),
   replayEvents(deps),
   streamChanges(deps),
+  ...auditRoutes(deps),
 ];
