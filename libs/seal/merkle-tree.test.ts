@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { hashLeaf, isConsistent, isIncluded } from './merkle-tree.ts';
+import { createRunningRoot, hashLeaf, isConsistent, isIncluded } from './merkle-tree.ts';
 import {
   createTreeProofs,
   edgeAt,
@@ -61,6 +61,14 @@ test('a tree that grows in portions has the root of RFC 6962, in memory and in i
     }),
     { numRuns: 60 },
   );
+});
+
+test('a root can be computed leaf by leaf', () => {
+  const running = createRunningRoot();
+  for (const [index, entry] of all.slice(0, 300).entries()) {
+    expect(Buffer.from(running.root())).toEqual(naiveRoot(all.slice(0, index)));
+    running.add(hashLeaf(entry));
+  }
 });
 
 test('the files of a tree do not depend on the portions', () => {

@@ -40,6 +40,25 @@ export function rootOfHashes(hashes: Buffer): Buffer {
   return level[0] as Buffer;
 }
 
+/** Computes the root of a tree from its leaf hashes, one after the other, with one hash for each level in memory. */
+export function createRunningRoot() {
+  const subtrees: Uint8Array[] = [];
+  let count = 0;
+  return {
+    add(leafHash: Uint8Array): void {
+      let subtree = leafHash;
+      for (let rest = count; isOdd(rest); rest = half(rest)) subtree = hashNode(subtrees.pop() as Uint8Array, subtree);
+      subtrees.push(subtree);
+      count += 1;
+    },
+    root: (): Uint8Array =>
+      subtrees.reduceRight<Uint8Array | undefined>(
+        (right, left) => (right === undefined ? left : hashNode(left, right)),
+        undefined,
+      ) ?? emptyRoot,
+  };
+}
+
 /** The largest power of two below `size`, which is at least 2: where RFC 6962 splits a tree. */
 function splitPoint(size: number): number {
   let power = 1;
