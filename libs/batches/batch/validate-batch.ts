@@ -108,7 +108,12 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     };
     return await fail(deps, batch, [problem]);
   }
-  return await startRunning(deps, batch, { ...result, inputRoot: Buffer.from(inputRoot.root()).toString('hex') }, pinned);
+  return await startRunning(
+    deps,
+    batch,
+    { ...result, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
+    pinned,
+  );
 }
 
 /** The versions of all prompts that the lines and the config name; undefined for none. */
