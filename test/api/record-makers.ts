@@ -181,6 +181,12 @@ export function createRecordMaker(
       await eventually(download, ({ text }) => text.includes('signed_url'));
       return id;
     },
+    // A tile of the sealed log does not belong to a record, so any path will do.
+    '/v1/audit/tile': () => Promise.resolve('0'),
+    '/v1/audit/tile/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:/:/:': () => Promise.resolve('000'),
     '/v1/logs': async () => {
       const messages = [{ role: 'user', content: canary }];
       await make('/v1/chat/completions', { model: '@simulator/sim-small', messages });
