@@ -13,17 +13,16 @@ export function createS3BlobFolder(
     assertPath(path);
     return { Bucket, Key: prefix + path };
   };
-  const read = async (path: string): Promise<Buffer | null> => {
+  const read = async (object: { Bucket: string; Key: string }): Promise<Buffer | null> => {
     try {
-      const { Body } = await client.send(new s3.GetObjectCommand(place(path)));
+      const { Body } = await client.send(new s3.GetObjectCommand(object));
       return Buffer.from((await Body?.transformToByteArray()) ?? []);
     } catch (error) {
       if (isMissing(error)) return null;
       throw error;
     }
   };
-  const removeAll = async (path: string): Promise<void> => {
-    const Prefix = `${place(path).Key}/`;
+  const removeAll = async (Prefix: string): Promise<void> => {
     for (;;) {
       const { Contents: objects = [] } = await client.send(new s3.ListObjectsV2Command({ Bucket, Prefix }));
       if (objects.length === 0) return;
@@ -35,7 +34,7 @@ export function createS3BlobFolder(
   return {
     write: async (path, Body) =>
       void (await toStoreError(client.send(new s3.PutObjectCommand({ ...place(path), Body })))),
-    read: (path) => toStoreError(read(path)),
-    removeAll: (path) => toStoreError(removeAll(path)),
+    read: async (path) => await toStoreError(read(place(path))),
+    removeAll: async (path) => await toStoreError(removeAll(`${place(path).Key}/`)),
   };
 }
