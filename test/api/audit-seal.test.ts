@@ -1,6 +1,7 @@
-import { rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { hashLeaf, isIncluded } from '#libs/seal/merkle-tree.ts';
 import { parseVerifier } from '#libs/seal/signed-note.ts';
 import { createTreeProofs, parseBundle, tilePath } from '#libs/seal/tiles.ts';
@@ -11,7 +12,9 @@ import { createWorkspace } from './second-workspace.ts';
 
 // The seal of the event log, as somebody outside of Sluice reads it.
 
-const at = setUp();
+const kept = await mkdtemp(path.join(tmpdir(), 'sluice-kept-'));
+afterAll(() => rm(kept, { recursive: true, force: true }));
+const at = setUp({ environment: { SLUICE_AUDIT_PUBLISH: `file:${kept}` } });
 
 const get = async (file: string, key = at.platform.adminKey): Promise<Response> =>
   await fetch(`${at.platform.baseUrl}/audit/${file}`, { headers: { authorization: `Bearer ${key}` } });
@@ -60,6 +63,15 @@ test('a change is sealed, and its entry has a proof that a client can check', as
   expect(await text('checkpoint?tree=1')).toContain(`${checkpoint.origin}\n`);
 });
 
+test('checkpoints are published, and metrics show the lag of the seal', async () => {
+  const { checkpoint } = await sealed(await rename('published-config'));
+  const published = () => readFile(path.join(kept, 'checkpoint'), 'utf8').catch(() => '');
+  await eventually(published, (note) => Number(note.split('\n')[1]) >= checkpoint.size);
+  const metrics = await (await fetch(new URL('/metrics', at.platform.baseUrl))).text();
+  expect(metrics).toMatch(/^sluice_audit_publish_lag_seconds \d/m);
+  expect(metrics).toMatch(/^sluice_subscriber_lag_seconds\{subscriber="seal"\} \d/m);
+});
+
 test('the seal of all workspaces is for those who act for the organisation', async () => {
   const other = await createWorkspace(at.platform);
   for (const file of ['checkpoint', 'key', 'tile/0/000', 'tile/entries/000']) {
@@ -90,7 +102,7 @@ test('sluice audit watch follows a log that grows, and refuses one that was chan
   const first = await watch();
   expect(first).toMatchObject({ code: 0, stderr: '' });
   expect((JSON.parse(first.stdout) as { size: number }).size).toBeGreaterThanOrEqual(checkpoint.size);
-  const kept = await at.read('sluice-audit.json');
+  const before = await at.read('sluice-audit.json');
 
   await sealed(await rename('later-config'));
   expect(await watch()).toMatchObject({ code: 0, stderr: '' });
@@ -100,11 +112,11 @@ test('sluice audit watch follows a log that grows, and refuses one that was chan
     `update seal_workspace set number = number + 1;
      update seal set tree = 1, size = 0, hashes = '', bundle = ''`,
   );
-  await at.write('sluice-audit.json', kept);
+  await at.write('sluice-audit.json', before);
 
   await rm(path.join(at.platform.dataDir, 'blobs', 'audit'), { recursive: true, force: true });
   await sealed(await rename('forged-config'));
   const refused = await watch();
   expect(refused.code).toBe(1);
-  expect(await at.read('sluice-audit.json')).toBe(kept);
+  expect(await at.read('sluice-audit.json')).toBe(before);
 });
