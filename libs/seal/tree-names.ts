@@ -5,7 +5,6 @@ import { openNote, type NoteVerifier } from './signed-note.ts';
 
 export const treeOrigin = (name: string, tree: number): string => (tree === 1 ? name : `${name}/tree/${tree}`);
 
-/** @testOnly */
 export function parseOrigin(origin: string): { name: string; tree: number } {
   const [, name = origin, tree = '1'] = /^(.+)\/tree\/(\d{1,9})$/.exec(origin) ?? [];
   return { name, tree: Number(tree) };

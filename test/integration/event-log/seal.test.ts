@@ -10,6 +10,7 @@ import { startEpoch } from '#libs/event-log/epoch.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createAuditKeys } from '#libs/seal/audit-keys.ts';
+import { checkSeal } from '#libs/seal/check-seal.ts';
 import { parseSuccession } from '#libs/seal/entries.ts';
 import { followLog, type LogSource } from '#libs/seal/follow-log.ts';
 import { createCheckpointPublisher, keepInFolder, publishLagSeconds } from '#libs/seal/publish-checkpoints.ts';
@@ -191,6 +192,7 @@ describe('a log that went back', () => {
     await append('ws_1', 'batch_9', 2);
     await sealAll();
     expect(await newest()).toMatchObject({ tree: 2, size: 5 });
+    expect((await checkSeal(database.db, folder, () => {})).problems).toEqual([]);
   });
 
   test('is noticed at the start of a process, before there is a new event', async () => {
@@ -226,6 +228,45 @@ test('a tree that the blob store lost is followed by another one', async () => {
   const checkpoint = await newest();
   expect(checkpoint).toMatchObject({ tree: 2, size: 2 });
   expect(parseSuccession((await entriesOf(checkpoint))[0] as Buffer)).toMatchObject({ kept: 5 });
+});
+
+describe('a check of the seal', () => {
+  const check = () => checkSeal(database.db, folder, () => {});
+
+  test('finds nothing in a log that is as it was sealed, also in several trees', async () => {
+    expect(await check()).toEqual({ entries: 0, problems: [] });
+    await append('ws_1', 'batch_1', 300);
+    await sealAll();
+    await startEpoch(database.db);
+    await append('ws_2', 'batch_2', 3);
+    await sealAll();
+    await append('ws_2', 'batch_2', 3);
+    expect(await check()).toEqual({ entries: 304, problems: [] });
+  });
+
+  test('names the first event that is not the sealed one', async () => {
+    await append('ws_1', 'batch_1', 20);
+    await sealAll();
+    await database.tamper(`update event set sha256 = sha256('x') where stream_version in (8, 12)`);
+    expect((await check()).problems).toEqual([
+      { subject: 'entry 7 of tree 1', message: expect.stringMatching(/^the log has another event at \d+$/) },
+    ]);
+    await database.tamper('delete from event where stream_version > 5');
+    expect((await check()).problems).toEqual([
+      { subject: 'entry 5 of tree 1', message: 'the event of this entry is missing' },
+    ]);
+  });
+
+  test('finds a changed or missing bundle', async () => {
+    await append('ws_1', 'batch_1', 20);
+    await sealAll();
+    const bundle = (await folder.read('1/tile/entries/000.p/20')) as Buffer;
+    bundle[30] = (bundle[30] ?? 0) ^ 1;
+    await folder.write('1/tile/entries/000.p/20', bundle);
+    expect((await check()).problems.map(({ subject }) => subject)).toEqual(['entry 0 of tree 1', 'tree 1']);
+    await folder.removeAll('1/tile/entries');
+    expect((await check()).problems).toEqual([{ subject: 'tree 1', message: 'tile/entries/000.p/20 is missing' }]);
+  });
 });
 
 describe('published checkpoints', () => {
