@@ -2,11 +2,12 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { hashLeaf, isIncluded } from '#libs/seal/merkle-tree.ts';
+import { hashLeaf, hashNode, isIncluded } from '#libs/seal/merkle-tree.ts';
 import { parseVerifier } from '#libs/seal/signed-note.ts';
 import { createTreeProofs, parseBundle, tilePath } from '#libs/seal/tiles.ts';
 import { openCheckpoint } from '#libs/seal/tree-names.ts';
 import { eventually } from '#test/eventually.ts';
+import { chatLines, toJsonl } from './batch-kit.ts';
 import { setUp } from './cli-kit.ts';
 import { createWorkspace } from './second-workspace.ts';
 
@@ -94,6 +95,23 @@ test('a path that is not one of a tile has nothing', async () => {
   }
 });
 
+test('a batch has the root over the lines of its input in the log', async () => {
+  const content = toJsonl(chatLines(3, { model: '@simulator/sim-small' }));
+  await at.write('in.jsonl', content);
+  const run = await at.cli.run(['batch', 'run', 'in.jsonl', '-o', 'out.jsonl']);
+  const [id = ''] = /batch_[0-9a-f]{32}/.exec(run.stderr) ?? [];
+  const response = await fetch(`${at.platform.baseUrl}/events?stream=${id}&type=batch.validated`, {
+    headers: { authorization: `Bearer ${at.platform.adminKey}` },
+  });
+  const { data: events } = (await response.json()) as { data: { data: { input_root: string } }[] };
+  const leaves = content
+    .trim()
+    .split('\n')
+    .map((line) => hashLeaf(Buffer.from(line)));
+  const [first, second, third] = leaves as [Buffer, Buffer, Buffer];
+  expect(events[0]?.data.input_root).toBe(hashNode(hashNode(first, second), third).toString('hex'));
+});
+
 test('sluice audit watch follows a log that grows, and refuses one that was changed', async () => {
   const { checkpoint } = await sealed(await rename('watched-config'));
   const shown = await at.cli.run(['audit', 'key']);
@@ -117,6 +135,6 @@ test('sluice audit watch follows a log that grows, and refuses one that was chan
   await rm(path.join(at.platform.dataDir, 'blobs', 'audit'), { recursive: true, force: true });
   await sealed(await rename('forged-config'));
   const refused = await watch();
-  expect(refused.code).toBe(1);
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('does not continue the checkpoint') });
   expect(await at.read('sluice-audit.json')).toBe(before);
 });

@@ -208,6 +208,20 @@ describe('a log that went back', () => {
   });
 });
 
+test('while a key is replaced, checkpoints open with the old and the new one', async () => {
+  const newKey = { id: '', key: createSecretKey(Buffer.alloc(32, 6)) };
+  const oldKey = { id: '', key: createSecretKey(Buffer.alloc(32, 5)) };
+  await append('ws_1', 'batch_1', 2);
+  await sealAll();
+  const held = await newest();
+  deps = { ...deps, keys: createAuditKeys([newKey, oldKey], undefined) };
+  await append('ws_1', 'batch_1', 2);
+  await sealAll();
+  expect(await followLog(source, keys('test/log'), held)).toMatchObject({ newest: { size: 4 } });
+  const replaced = createAuditKeys([newKey], undefined)('test/log');
+  expect(await followLog(source, replaced, null)).toMatchObject({ newest: { size: 4 } });
+});
+
 test('an epoch that an operator starts begins a tree that continues the old one', async () => {
   await append('ws_1', 'batch_1', 5);
   await sealAll();
