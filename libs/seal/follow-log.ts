@@ -12,8 +12,8 @@ export type Gap = { tree: number; size: number; lost: number };
 
 /**
  * Checks that a log continues the checkpoint `held`, which the caller has kept since it was last called; null the first time.
- * Returns the newest checkpoint, and the gaps since `held`, which the log itself admits. Throws LogMismatch if the log is
- * not the one of `held`, and other errors if it cannot be read.
+ * Returns the newest checkpoint, and the gaps since `held`, which the log itself admits. Throws if the log
+ * cannot prove this, because it is another one or incomplete.
  */
 export async function followLog(
   source: LogSource,
@@ -35,11 +35,6 @@ export async function followLog(
   return { newest, gaps };
 }
 
-/** The log is another one than before: it was changed, or is shown differently to others. */
-export class LogMismatch extends Error {
-  override readonly name = 'LogMismatch';
-}
-
 async function readCheckpoint(
   source: LogSource,
   verifiers: readonly NoteVerifier[],
@@ -53,7 +48,7 @@ async function readCheckpoint(
 async function requireContinuation(source: LogSource, older: OpenCheckpoint, newer: OpenCheckpoint): Promise<void> {
   const describe = ({ tree, size }: OpenCheckpoint): string => `size ${size} of tree ${tree}`;
   const refuse = (): never => {
-    throw new LogMismatch(`The log at ${describe(newer)} does not continue the checkpoint of ${describe(older)}.`);
+    throw new Error(`The log at ${describe(newer)} does not continue the checkpoint of ${describe(older)}.`);
   };
   if (older.origin !== newer.origin || older.size > newer.size) refuse();
   const { consistency } = createTreeProofs(ofTree(source, newer.tree), newer.size);
@@ -69,10 +64,10 @@ async function readPredecessor(source: LogSource, verifiers: readonly NoteVerifi
   const entry = bundle === null ? undefined : parseBundle(bundle)[0];
   const proof = await createTreeProofs(read, size).inclusion(0);
   if (entry === undefined || !isIncluded(hashLeaf(entry), 0, proof, checkpoint)) {
-    throw new LogMismatch(`The first entry of tree ${tree} is not in the tree.`);
+    throw new Error(`The first entry of tree ${tree} is not in the tree.`);
   }
   const succession = parseSuccession(entry);
-  if (succession === null) throw new LogMismatch(`Tree ${tree} does not name the last checkpoint of the tree before.`);
+  if (succession === null) throw new Error(`Tree ${tree} does not name the last checkpoint of the tree before.`);
   return { end: openCheckpoint(succession.previous_checkpoint, () => verifiers), kept: succession.kept };
 }
 

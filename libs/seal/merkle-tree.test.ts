@@ -153,7 +153,7 @@ describe('the files of a tree of 70,000 entries', () => {
   });
 
   test('are missed if they are not there', async () => {
-    await expect(proofsOf({ files: new Map(), size: 3 }).root()).rejects.toThrow('the log has no tile/0/000.p/3');
+    await expect(proofsOf({ files: new Map(), size: 3 }).root()).rejects.toThrow('The log has no tile/0/000.p/3');
     const short = new Map([['tile/0/000.p/3', Buffer.alloc(64)]]);
     await expect(proofsOf({ files: short, size: 3 }).root()).rejects.toThrow('has 64 bytes instead of 96');
   });

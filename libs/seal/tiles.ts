@@ -149,9 +149,9 @@ export function createTreeProofs(read: ReadFile, size: number): TreeProofs {
 /** The first hashes of a tile. A partial tile can have been replaced by the full one. */
 async function readWhole(read: ReadFile, path: string, width: number): Promise<Buffer> {
   const bytes = (await read(path)) ?? (await read(path.replace(/\.p\/\d+$/, '')));
-  if (bytes === null) throw new Error(`the log has no ${path}`);
+  if (bytes === null) throw new Error(`The log has no ${path}.`);
   const isWhole = bytes.length === width * hashBytes || bytes.length === tileWidth * hashBytes;
-  if (!isWhole) throw new Error(`${path} has ${bytes.length} bytes instead of ${width * hashBytes}`);
+  if (!isWhole) throw new Error(`${path} has ${bytes.length} bytes instead of ${width * hashBytes}.`);
   return bytes.subarray(0, width * hashBytes);
 }
 

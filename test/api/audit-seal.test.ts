@@ -117,6 +117,7 @@ test('sluice audit watch follows a log that grows, and refuses one that was chan
   const shown = await at.cli.run(['audit', 'key']);
   expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^sluice\/store_\w+\+[0-9a-f]{8}\+\S+\n$/) });
   const watch = async () => await at.cli.run(['audit', 'watch', '--verifier', shown.stdout.trim()]);
+  expect(await at.cli.run(['audit', 'watch', '--verifier', 'wrong'])).toMatchObject({ code: 2, stdout: '' });
   const first = await watch();
   expect(first).toMatchObject({ code: 0, stderr: '' });
   expect((JSON.parse(first.stdout) as { size: number }).size).toBeGreaterThanOrEqual(checkpoint.size);
@@ -128,10 +129,9 @@ test('sluice audit watch follows a log that grows, and refuses one that was chan
   // Another log under the same name and key, as after a change of the database and of the whole folder.
   await at.platform.database.pool.query(
     `update seal_workspace set number = number + 1;
-     update seal set tree = 1, size = 0, hashes = '', bundle = ''`,
+     update seal set tree = 0, size = 0, hashes = '', bundle = '', checkpoint = ''`,
   );
   await at.write('sluice-audit.json', before);
-
   await rm(path.join(at.platform.dataDir, 'blobs', 'audit'), { recursive: true, force: true });
   await sealed(await rename('forged-config'));
   const refused = await watch();

@@ -46,10 +46,16 @@ const collect = (value: string, before: string[] = []): string[] => [...before, 
 
 /** Returns the newest checkpoint. Throws CliError if the log does not continue the kept one. */
 async function check(client: Client, verifiers: readonly string[], kept: string | null) {
-  const { followLog, LogMismatch } = await import('#libs/seal/follow-log.ts');
+  const { followLog } = await import('#libs/seal/follow-log.ts');
   const { openCheckpoint } = await import('#libs/seal/tree-names.ts');
   const { parseVerifier } = await import('#libs/seal/signed-note.ts');
-  const keys = verifiers.map(parseVerifier);
+  const keys = verifiers.map((text) => {
+    try {
+      return parseVerifier(text);
+    } catch (error) {
+      throw new CliError((error as Error).message, { exitCode: 2, hint: 'Copy a line of sluice audit key.' });
+    }
+  });
   const source = (path: string, tree: number | undefined): Promise<Buffer | null> => readAudit(client, path, tree);
   try {
     const held = kept === null ? null : openCheckpoint(kept, () => keys);
@@ -61,9 +67,10 @@ async function check(client: Client, verifiers: readonly string[], kept: string 
     }
     return newest;
   } catch (error) {
-    if (!(error instanceof LogMismatch)) throw error;
-    throw new CliError(`${error.message} The kept checkpoint is unchanged.`, {
-      hint: 'The log was changed, or you are shown another one. Keep the file: it is the evidence.',
+    if (error instanceof CliError) throw error;
+    throw new CliError(`${(error as Error).message} The kept checkpoint is unchanged.`, {
+      hint: 'If it happens again, the log was changed, or you are shown another one. Keep the file: it is the evidence.',
+      cause: error,
     });
   }
 }
