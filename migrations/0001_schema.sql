@@ -160,6 +160,28 @@ create table subscription_checkpoint (
   moved_at timestamptz
 );
 
+-- How far the log is sealed (libs/seal): a single row, for the tree that grows.
+create table seal (
+  id boolean primary key default true check (id),
+  tree integer not null default 0,
+  -- The name of the log in its checkpoints.
+  name text not null default '',
+  epoch integer not null default 0,
+  size bigint not null default 0,
+  -- The hashes of the partial tiles, from the leaves upwards, and the partial bundle of entries.
+  hashes bytea not null default '',
+  bundle bytea not null default '',
+  checkpoint text not null default '',
+  -- The process that seals.
+  holder text,
+  held_until timestamptz not null default '-infinity',
+  unpublished_since timestamptz,
+  publish_after timestamptz not null default '-infinity'
+);
+insert into seal default values;
+-- The last entry of each workspace.
+create table seal_workspace (workspace_id text primary key, number bigint not null, sha256 bytea not null);
+
 create table command_result (
   workspace_id text not null,
   key_id text not null,

@@ -94,6 +94,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
     files,
     uploads: createUploads({ db, eventLog, blobs, files, storedBytesMax: config.SLUICE_STORED_MAX }),
     blobs,
+    audit: platform.audit,
     queue,
     exports: { runningMax: config.SLUICE_EXPORTS_RUNNING_MAX, linkTtlMs: config.SLUICE_EXPORT_LINK_TTL },
     calls,

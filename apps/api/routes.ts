@@ -39,6 +39,7 @@ import { callTags, liveRoutes, modelRoutes } from './calls/routes.ts';
 import { completePrompt, renderPrompt } from './calls/run-prompt.ts';
 import { documentText } from './document-texts.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
+import type { AuditDeps } from './events/audit-routes.ts';
 import { eventRoutes, eventTags } from './events/routes.ts';
 import { fileRoutes, fileTags } from './files/routes.ts';
 import { fineTuningRoutes, fineTuningTags } from './fine-tuning/routes.ts';
@@ -63,6 +64,7 @@ export type RouteDeps = {
   files: Files;
   uploads: Uploads;
   blobs: BlobStore;
+  audit: AuditDeps['audit'];
   queue: JobQueue;
   dryRuns: Pick<DryRunDeps, 'validator' | 'outputs' | 'pricing' | 'rulesOf' | 'virtualKeys' | 'limits'>;
   exports: { runningMax: number; linkTtlMs: number };

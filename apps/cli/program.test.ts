@@ -59,6 +59,8 @@ test('every command takes --json, so that scripts need not know which', () => {
 const withoutTranscript: Readonly<Record<string, string>> = {
   restore: 'runs while no process of Sluice does: test/integration/start',
   'keys forget-master': 'as restore',
+  'audit key': 'keys differ from run to run: test/api/audit-seal.test.ts',
+  'audit watch': 'as audit key',
 };
 
 /**

@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { version } from '#libs/kernel/version.ts';
 import { addApplyCommands } from './records/apply-commands.ts';
+import { addAuditCommands } from './logs/audit-commands.ts';
 import { addBatchCommands } from './batches/batch-commands.ts';
 import { addCompletionCommand } from './terminal/completion-command.ts';
 import { addDoctorCommand } from './server/doctor-command.ts';
@@ -38,6 +39,7 @@ function addClientCommands(program: Command): void {
   program.commandsGroup('History and costs:');
   addLogCommands(program);
   addEventCommands(program);
+  addAuditCommands(program);
   addUsageCommand(program);
   program.commandsGroup('Server and API key:');
   addLoginCommands(program);

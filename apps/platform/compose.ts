@@ -27,6 +27,9 @@ import { openBlobs, rowFolder } from './blobs.ts';
 import { createJobSpans } from './operations/job-spans.ts';
 import { allQueues } from './queues.ts';
 import { recordStart } from './operations/record-start.ts';
+import { createAuditKeys } from '#libs/seal/audit-keys.ts';
+import { auditFolder } from '#libs/seal/seal-log.ts';
+import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createTelemetry } from './operations/telemetry.ts';
 import { composeCalls } from './compose-calls.ts';
 import { composeLimits } from './compose-limits.ts';
@@ -112,6 +115,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     onJobEnded,
     queue,
     blobs,
+    audit: composeAudit(config, blobs),
     access,
     secretManagers,
     secretCache,
@@ -144,6 +148,13 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     outlastingOutages: wait.outlasting,
   };
 }
+
+/** The name of a log is unique without a setting: it contains the ID of the blob store. */
+const composeAudit = (config: PlatformConfig, blobs: BlobStore): Platform['audit'] => ({
+  folder: blobs.folder(auditFolder),
+  keys: createAuditKeys(parseMasterKeys(config.SLUICE_MASTER_KEY), config.SLUICE_AUDIT_KEY),
+  name: async () => config.SLUICE_AUDIT_ORIGIN ?? `sluice/${await blobs.storeId()}`,
+});
 
 function composeNetwork(config: PlatformConfig, role: PlatformApp['role']) {
   const egress = createEgress({

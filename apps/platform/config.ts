@@ -49,6 +49,21 @@ export const platformFields = {
         'it, list several keys, separated by commas, with the new one first. `SLUICE_MASTER_KEY_FILE` can name a file with ' +
         'the value instead.',
     ),
+  SLUICE_AUDIT_KEY: z
+    .string()
+    .transform((text) => new Secret(text))
+    .optional()
+    .meta({ fallback: 'derived from the master key' })
+    .describe(
+      'Ed25519 private key in PEM that signs checkpoints of the event log. To replace it, list both keys for some time: each ' +
+        'of them signs. `SLUICE_AUDIT_KEY_FILE` can name a file with the value instead. See [audit](audit.md#keys).',
+    ),
+  SLUICE_AUDIT_ORIGIN: z
+    .string()
+    .regex(/^[^\s+]{1,200}$/, 'must be a name such as audit.example.com/sluice, without spaces and +')
+    .optional()
+    .meta({ fallback: '`sluice/` and the ID of the blob store' })
+    .describe('Name of the log in its checkpoints. It applies from the first checkpoint on, and to later trees.'),
   SLUICE_DATA_DIR: z
     .string()
     .default('.data')

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
+import type { BlobFolder } from '#libs/blobs/blob-folder.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -20,6 +21,7 @@ import type { createLimitRules } from '#libs/limits/limit-rules.ts';
 import type { Limits } from '#libs/limits/limits.ts';
 import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
+import type { AuditKeys } from '#libs/seal/audit-keys.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { Traffic } from '#libs/calls/protect/traffic/traffic.ts';
@@ -42,6 +44,8 @@ export type Platform = {
   onJobEnded: OnJobEnded | undefined;
   queue: JobQueue;
   blobs: BlobStore;
+  /** The folder of the sealed log, the keys that sign its checkpoints, and the name of a new log. */
+  audit: { folder: BlobFolder; keys: AuditKeys; name: () => Promise<string> };
   access: Access;
   /** Where secrets are kept that are not stored here, and those that were fetched. */
   secretManagers: SecretManagers;

@@ -39,6 +39,7 @@ import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
 import { subscribers } from '#apps/platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
+import { sealParts } from './seal-parts.ts';
 import { BatchFiles } from './jobs/batch-files.ts';
 import { composeLanes } from './lanes.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
@@ -93,6 +94,7 @@ export async function composeWorker(
       createLostJobRepair({ db, queue, logger }, replaysToContinue),
       ...engine.workParts,
       ...projectionParts(config, platform, logger),
+      ...sealParts(config, platform, logger),
       createDeliverySender({
         ...platform,
         secrets: platform.access.secrets,

@@ -74,6 +74,15 @@ export const WorkerConfig = z.object({
     'How long the file of an export is kept.',
   ),
   SLUICE_EXPORTS_AT_ONCE: wholeNumber(2, { min: 1, max: 64 }).describe('Exports that one worker writes at a time.'),
+  SLUICE_AUDIT_PUBLISH: z
+    .string()
+    .regex(/^(?:file:\/|https:\/\/)/, 'must be a folder such as file:/mnt/audit, or an https:// URL')
+    .optional()
+    .meta({ fallback: 'nowhere' })
+    .describe(
+      'Where each new checkpoint of the event log is kept outside of Sluice: a folder, written `file:/path`, or an https:// ' +
+        'URL that gets it as the body of a POST. See [audit](audit.md#publish-checkpoints).',
+    ),
   SLUICE_ANALYTICS_INTERVAL: duration('5s', { minMs: 10, maxMs: 3_600_000 }).describe(
     'Time between two passes that roll up the request log: how old analytics can be.',
   ),

@@ -47,6 +47,26 @@ describe.each(kinds.filter(({ missing }) => missing === null))('blobs on $name',
   const isListed = async (blob: string): Promise<boolean> => (await listed()).some((entry) => entry.blob === blob);
   const put = (bytes: Buffer) => store.put(Readable.from([bytes]));
 
+  test('a folder has files with names, which can be replaced and are not blobs', async () => {
+    await store.storeId();
+    const folder = store.folder('audit');
+    expect(await folder.read('tile/0/000')).toBeNull();
+    const paths = ['checkpoint', 'tile/0/000', 'tile/0/000.p/1', 'tile/0/000.p/2', 'tile/0/x001/000'];
+    await Promise.all(paths.map((path) => folder.write(path, Buffer.from(path))));
+    await folder.write('checkpoint', Buffer.from('newer'));
+    await folder.removeAll('tile/0/000.p');
+    await folder.removeAll('tile/9');
+    const left = await Promise.all(
+      paths.map(async (path) => String(await (await rig.open()).folder('audit').read(path))),
+    );
+    expect(left).toEqual(['newer', 'tile/0/000', 'null', 'null', 'tile/0/x001/000']);
+    expect(await listed()).toEqual([]);
+    await store.sweep({ olderThanMs: -1_000, findReferenced: async () => new Set() });
+    expect(String(await folder.read('checkpoint'))).toBe('newer');
+    for (const path of ['../x', 'a//b', '/a', 'a/..', ''])
+      await expect(folder.read(path)).rejects.toThrow('not a path');
+  });
+
   test.each([0, 1, 262_143, 262_144, 262_145, 8_388_608, 20_000_000])(
     '%i bytes come back as they went in',
     async (size) => {

@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { BlobFolder } from './blob-folder.ts';
 
 /** The result of a finished write. `blob` is an opaque random name; `sha256` is 64 hex digits. */
 export type StoredBlob = { readonly blob: string; readonly sizeBytes: number; readonly sha256: string };
@@ -70,6 +71,8 @@ export interface BlobStore {
   list(): AsyncIterable<BlobEntry>;
   /** Removes blobs that no row refers to, and remains of crashed writers. */
   sweep(options: SweepOptions): Promise<SweepResult>;
+  /** The folder of this name, next to the blobs. */
+  folder(name: string): BlobFolder;
 }
 
 /** The ID of a store, which \`create\` makes if \`read\` finds none. \`known\`: the first that was found. */

@@ -7,6 +7,7 @@ import { blobNotFound, storageUnavailable } from './blob-errors.ts';
 import { openIdentity, type BlobEntry, type BlobStore } from './blob-store.ts';
 import { assertBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
+import { createDiskBlobFolder } from './disk-blob-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
 
@@ -112,6 +113,8 @@ export async function createDiskBlobStore(options: {
       const blobsRemoved = await sweepBlobs({ list: () => store.list(), removeAll }, { beforeMs, findReferenced });
       return { blobsRemoved, partialsRemoved };
     },
+
+    folder: (name) => createDiskBlobFolder(join(root, name), requireStore),
   };
   return store;
 }

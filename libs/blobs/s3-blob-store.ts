@@ -7,6 +7,7 @@ import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { blobNotFound } from './blob-errors.ts';
 import { openIdentity, type BlobStore, type StoredBlob } from './blob-store.ts';
 import { assertBlobName, createBlobWriter, isBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
+import { createS3BlobFolder } from './s3-blob-folder.ts';
 import { isMissing, isNamed, toStoreError } from './s3-errors.ts';
 import { canCopyParts, createS3Target, partBytes, partsMax, type S3Module } from './s3-target.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
@@ -100,10 +101,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
       throw new Error(`the blob ends at byte ${offset + bytes.length}, before ${offset + length}`);
     },
 
-    async remove(blob) {
-      const command = new s3.DeleteObjectCommand(place(blob));
-      await toStoreError(client.send(command));
-    },
+    remove: async (blob) => void (await toStoreError(client.send(new s3.DeleteObjectCommand(place(blob))))),
 
     sizeOf: async (blob) => await toStoreError(findSize(s3, client, place(blob))),
 
@@ -130,6 +128,8 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
       const blobsRemoved = await sweepBlobs({ list: () => store.list(), removeAll }, { beforeMs, findReferenced });
       return { blobsRemoved, partialsRemoved };
     },
+
+    folder: (name) => createS3BlobFolder(s3, client, { bucket: Bucket, prefix: `${Prefix}${name}/` }),
   };
   return store;
 }

@@ -528,6 +528,22 @@ type SubscriptionCheckpointTable = {
   moved_at: Date | null;
 };
 
+/** How far the log is sealed (libs/seal). */
+type SealTable = {
+  id: ColumnType<boolean, never, never>;
+  tree: number;
+  name: string;
+  epoch: number;
+  size: number;
+  hashes: Buffer;
+  bundle: Buffer;
+  checkpoint: string;
+  holder: string | null;
+  held_until: Date;
+  unpublished_since: Date | null;
+  publish_after: Date;
+};
+
 /**
  * Records who changed what, when, and from where. Written by a subscriber (libs/activity). `id` is that of the event.
  */
@@ -595,6 +611,8 @@ export type Database = {
   event: EventTable;
   event_epoch: { epoch: number; raised_at: Date };
   subscription_checkpoint: SubscriptionCheckpointTable;
+  seal: SealTable;
+  seal_workspace: { workspace_id: string; number: number; sha256: Buffer };
   activity: ActivityTable;
   command_result: CommandResultTable;
   installation: { name: string; value: string };

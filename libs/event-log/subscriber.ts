@@ -150,7 +150,17 @@ export async function rebuildSubscriber(
   }
 }
 
-async function moveTo(tx: Transaction<Database>, name: string, to: Checkpoint): Promise<void> {
+/** Returns the checkpoint with this name. Throws if there is none. */
+export async function readCheckpoint(db: Kysely<Database>, name: string): Promise<Checkpoint> {
+  return await db
+    .selectFrom('subscription_checkpoint')
+    .select(['epoch', 'transaction_id as transactionId', 'position'])
+    .where('name', '=', name)
+    .executeTakeFirstOrThrow();
+}
+
+/** Moves a checkpoint, in the transaction that writes the effect of the events before it. */
+export async function moveTo(tx: Transaction<Database>, name: string, to: Checkpoint): Promise<void> {
   await sql`
     update subscription_checkpoint set epoch = ${to.epoch}, transaction_id = ${to.transactionId}::xid8,
       position = ${to.position}, failures = 0, last_error = null, retry_at = null, moved_at = clock_timestamp()

@@ -31,7 +31,12 @@ export function readEnv<Schema extends z.ZodType>(
 /**
  * Variables with a secret. `<name>_FILE` can name a file with the value, because orchestrators mount secrets as files.
  */
-export const fileVariables = ['DATABASE_URL', 'SLUICE_DATABASE_DIRECT_URL', 'SLUICE_MASTER_KEY'] as const;
+export const fileVariables = [
+  'DATABASE_URL',
+  'SLUICE_DATABASE_DIRECT_URL',
+  'SLUICE_MASTER_KEY',
+  'SLUICE_AUDIT_KEY',
+] as const;
 const fileBytesMax = 65_536;
 
 /**

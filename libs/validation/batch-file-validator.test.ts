@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,6 +44,16 @@ const errorsOf = (result: ValidationResult) => {
   if (result.valid) throw new Error('the file is valid');
   return result.errors.map(({ code, param, line }) => [line, code, param]);
 };
+
+test('every request has a leaf of the tree over the file, in its order', async () => {
+  const lines = Array.from({ length: 2_000 }, (_line, index) => lineOf(`id-${index}`));
+  const leaves: Buffer[] = [];
+  // Blank lines are not requests, and a carriage return belongs to its line.
+  const content = lines.join('\n\n').replace('\n', '\r\n');
+  await validate(content, { onLeaves: (hashes) => leaves.push(Buffer.from(hashes)) });
+  const expected = [`${lines[0]}\r`, ...lines.slice(1)].map((line) => hash('sha256', `\0${line}`, 'buffer'));
+  expect(Buffer.concat(leaves)).toEqual(Buffer.concat(expected));
+});
 
 test('a good file is valid, with its chunks, count and model', async () => {
   const lines = ['a', 'b', 'c'].map((id) => lineOf(id));

@@ -4,7 +4,7 @@ import { forEachLine } from './json-lines.ts';
 import { lineTooLong } from './lines/check-line.ts';
 import type { SlicePool } from './slice-pool.ts';
 import { createUsageSum } from './usage-sum.ts';
-import { wordsPerDigest, type SliceResult, type SliceRules } from './slice-task.ts';
+import { bytesPerLeaf, wordsPerDigest, type SliceResult, type SliceRules } from './slice-task.ts';
 
 type Deps = {
   pool: SlicePool;
@@ -72,6 +72,7 @@ function oneLine(lengthBytes: number, error: { code: string; message: string; pa
     lineCount: 1,
     ranges: Uint32Array.of(0, lengthBytes, 0),
     digests: new Uint32Array(wordsPerDigest),
+    leaves: new Uint8Array(bytesPerLeaf),
     errors: [{ line: 0, ...error }],
     errorCount: 1,
     model: null,
@@ -111,6 +112,7 @@ function joined(results: SliceResult[], lineCount: number): SliceResult {
     usage: usage.take(),
     ranges: Uint32Array.from(results.flatMap((result) => [...result.ranges])),
     digests: Uint32Array.from(results.flatMap((result) => [...result.digests])),
+    leaves: Uint8Array.from(results.flatMap((result) => [...result.leaves])),
     errors: results.flatMap((result) => result.errors),
     errorCount: results.reduce((sum, result) => sum + result.errorCount, 0),
     model,

@@ -37,6 +37,8 @@ export type SliceResult = {
   ranges: Uint32Array;
   /** Per request line: the first 16 bytes of the SHA-256 of its custom_id, four words; all zero when it has none. */
   digests: Uint32Array;
+  /** Per request line: the hash of its bytes as a leaf of a tree (RFC 6962), 32 bytes. */
+  leaves: Uint8Array;
   errors: SliceError[];
   errorCount: number;
   /** The model of all lines. null when they have none or differ. */
@@ -52,3 +54,4 @@ export type SliceResult = {
 
 export const wordsPerRange = 3;
 export const wordsPerDigest = 4;
+export const bytesPerLeaf = 32;

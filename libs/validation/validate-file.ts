@@ -39,6 +39,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
     for await (const checked of inOrder(slices, check, deps.slicesInFlight)) {
       input.signal?.throwIfAborted();
       const goOn = findings.add(checked);
+      input.onLeaves?.(checked.result.leaves);
       await findings.flush();
       if (checked.slice.kind === 'lines') buffers.recycle(checked.slice.bytes);
       input.onProgress?.({ bytes: toCallEnd(checked.slice), lines: findings.lineCount() });

@@ -23,6 +23,7 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
   const customIds: (string | null)[] = [];
   const prompts = new Set<string>();
   const usage = createUsageSum();
+  const leaves: Buffer[] = [];
   let errorCount = 0;
   let timeouts = 0;
   let line = -1;
@@ -39,6 +40,7 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
     if (blank && !tooLong) return;
     const verdict = tooLong ? refusedLine(lineTooLong(lengthBytes, rules.lineBytesMax)) : check(start, end);
     numbers.add(start, end, line, verdict.customId);
+    leaves.push(hashLeaf(bytes, start, end));
     if (withCustomIds) customIds.push(verdict.customId);
     if (models.size < 2) models.add(verdict.model);
     if (verdict.prompt !== undefined) prompts.add(verdict.prompt);
@@ -49,8 +51,27 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
     if (errors.length < rules.errorsMax) errors.push({ line, ...verdict.problem });
   });
   const [model = null] = models.size === 1 ? models : [];
-  const found = { errors, errorCount, model, prompts: [...prompts], usage: usage.take(), timeouts, customIds };
+  const found = {
+    leaves: new Uint8Array(Buffer.concat(leaves)),
+    errors,
+    errorCount,
+    model,
+    prompts: [...prompts],
+    usage: usage.take(),
+    timeouts,
+    customIds,
+  };
   return { lineCount, ...numbers.take(), ...found };
+}
+
+let leaf = Buffer.alloc(65_536);
+
+/** The hash of 0x00 and the line. A copy for a single call of `hash` takes half the time of an incremental hash. */
+function hashLeaf(bytes: Buffer, start: number, end: number): Buffer {
+  const sizeBytes = 1 + end - start;
+  if (sizeBytes > leaf.length) leaf = Buffer.alloc(sizeBytes * 2);
+  bytes.copy(leaf, 1, start, end);
+  return hash('sha256', leaf.subarray(0, sizeBytes), 'buffer');
 }
 
 function createNumbers() {

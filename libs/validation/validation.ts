@@ -66,6 +66,8 @@ export type ValidationInput = {
   /** When this aborts, the check ends with the lines that it has read. */
   enough?: AbortSignal;
   signal?: AbortSignal;
+  /** Gets the leaf hashes of the request lines, slice by slice, in the order of the file. */
+  onLeaves?: (leaves: Uint8Array) => void;
   onProgress?: (progress: { bytes: number; lines: number }) => void;
 };
 

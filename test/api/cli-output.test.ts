@@ -325,7 +325,7 @@ test('the doctor', async () => {
   // What this machine has is not what is compared.
   const text = transcript
     .replaceAll(/^(?:ok|warning|problem) +(?:files|open files)\b.*\n(?: {22}.*\n)?/gm, '')
-    .replace(/^\w+ +subscriber +activity is .*\n/m, '');
+    .replaceAll(/^\w+ +subscriber +(?:activity|seal) is .*\n/gm, '');
   await expect(text).toMatchFileSnapshot(golden('doctor'));
 });
 
@@ -351,7 +351,7 @@ test('maintenance of a server', async () => {
   ];
   await eventually(
     async () => (await at.cli.run(['subscribers', 'list'], { env })).stdout,
-    (text) => text === 'activity: up to date\nwebhooks: up to date\n',
+    (text) => text === 'activity: up to date\nseal: up to date\nwebhooks: up to date\n',
   );
   const transcript = await transcriptOf(
     at,

@@ -186,6 +186,12 @@ export function createRecordMaker(
       const replay = () => send(platform, 'POST', '/v1/replays', key, { batch_id });
       return (JSON.parse((await eventually(replay, ({ status }) => status === 200)).text) as { id: string }).id;
     },
+    // A tile of the sealed log does not belong to a record, so any path will do.
+    '/v1/audit/tile': () => Promise.resolve('0'),
+    '/v1/audit/tile/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:/:': () => Promise.resolve('000'),
+    '/v1/audit/tile/:/:/:/:': () => Promise.resolve('000'),
     '/v1/logs': async () => {
       const messages = [{ role: 'user', content: canary }];
       await make('/v1/chat/completions', { model: '@simulator/sim-small', messages });

@@ -141,7 +141,8 @@ async function readRecords(): Promise<Record<string, unknown>> {
   const read: Record<string, unknown> = {};
   for (const operation of operations) {
     const { method, path: named, isRelayed } = operation;
-    const isRecord = method === 'GET' && named.endsWith('}') && !isRelayed && !named.startsWith('/v1/analytics/');
+    const isOther = isRelayed || /^\/v1\/(?:analytics|audit\/tile)\//.test(named);
+    const isRecord = method === 'GET' && named.endsWith('}') && !isOther;
     if (!isRecord) continue;
     const path = addressed(operation);
     const { status, text } = await send('GET', path, platform.adminKey);

@@ -1,4 +1,5 @@
 import type { Route } from '#libs/http/route.ts';
+import { auditRoutes, type AuditDeps } from './audit-routes.ts';
 import { listAuditLogs } from './list-audit-logs.ts';
 import { listEvents } from './list-events.ts';
 import { diffEvents } from './diff-events.ts';
@@ -8,7 +9,8 @@ import { streamEvents } from './stream-events.ts';
 
 export const eventTags = { Audit: 'The audit log and the event log.' };
 
-type Deps = Parameters<typeof listAuditLogs>[0] &
+type Deps = AuditDeps &
+  Parameters<typeof listAuditLogs>[0] &
   Parameters<typeof listEvents>[0] &
   Parameters<typeof streamEvents>[0] &
   Parameters<typeof replayEvents>[0] &
@@ -21,4 +23,5 @@ export const eventRoutes = (deps: Deps): Route[] => [
   replayEvents(deps),
   diffEvents(deps),
   streamChanges(deps),
+  ...auditRoutes(deps),
 ];

@@ -50,6 +50,19 @@ const digests: Check = {
   },
 };
 
+const seal: Check = {
+  name: 'seal',
+  summary: 'the event log has every event as it was sealed',
+  canRepair: false,
+  async run({ db, onProgress }) {
+    const { checkSeal } = await import('#libs/seal/check-seal.ts');
+    const { auditFolder } = await import('#libs/seal/seal-log.ts');
+    const folder = (await openStoredBlobs()).folder(auditFolder);
+    const { entries, problems } = await checkSeal(db, folder, (count) => onProgress(`${count} entries`));
+    return { counts: { entries }, findings: problems.map((problem) => ({ state: 'problem', ...problem })) };
+  },
+};
+
 const logs: Check = {
   name: 'logs',
   summary: 'the request log has every row that the processes recorded',
@@ -100,14 +113,7 @@ const results: Check = {
     const { checkResults } = await import('#libs/batches/look/check-results.ts');
     const { createEventLog } = await import('#libs/event-log/event-log.ts');
     const { createFiles } = await import('#libs/files/files.ts');
-    const { ConfigurationError, readEnv } = await import('#libs/kernel/read-env.ts');
-    const { blobFolder, openBlobs } = await import('../../platform/blobs.ts');
-    const { CliConfig } = await import('../operate/config.ts');
-    const config = readEnv(CliConfig);
-    const folder = blobFolder(config);
-    if (folder !== null && !existsSync(folder))
-      throw new ConfigurationError(`There are no files in ${folder}. Set SLUICE_BLOBS or SLUICE_DATA_DIR.`);
-    const blobs = await openBlobs(config);
+    const blobs = await openStoredBlobs();
     const files = createFiles({ db, eventLog: createEventLog(db), blobs });
     const counts = { batches: 0, lines: 0, events: 0 };
     const findings: Finding[] = [];
@@ -122,5 +128,17 @@ const results: Check = {
   },
 };
 
+/** Opens the blob store of the configuration. Throws ConfigurationError if there is none. */
+async function openStoredBlobs() {
+  const { ConfigurationError, readEnv } = await import('#libs/kernel/read-env.ts');
+  const { blobFolder, openBlobs } = await import('../../platform/blobs.ts');
+  const { CliConfig } = await import('../operate/config.ts');
+  const config = readEnv(CliConfig);
+  const folder = blobFolder(config);
+  if (folder !== null && !existsSync(folder))
+    throw new ConfigurationError(`There are no files in ${folder}. Set SLUICE_BLOBS or SLUICE_DATA_DIR.`);
+  return await openBlobs(config);
+}
+
 /** All checks of `sluice check`, in the order in which they run. */
-export const checks: readonly Check[] = [records, digests, logs, analytics, budgets, results];
+export const checks: readonly Check[] = [records, digests, seal, logs, analytics, budgets, results];

@@ -4,6 +4,8 @@ import { readRollupLag, type RollupLag } from '#libs/analytics/rollups/run-roll-
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { listProcesses } from '#libs/request-log/write/process-record.ts';
 import { killedWithinMs } from '#libs/request-log/audit/report-killed.ts';
+import { publishLagSeconds } from '#libs/seal/publish-checkpoints.ts';
+import { sealName } from '#libs/seal/seal-state.ts';
 import { createBoundedRead } from '../bounded-read.ts';
 import type { Platform } from '../platform.ts';
 import { subscribers } from '../subscribers.ts';
@@ -14,6 +16,7 @@ import { subscribers } from '../subscribers.ts';
  */
 export function registerDatabaseMetrics(registers: Registry[], db: Platform['db']): void {
   registerRollupMetrics(registers, db);
+  registerSealMetrics(registers, db);
   registerSubscriberMetrics(registers, db);
   registerProcessMetrics(registers, db);
   const byLabel = (name: string, help: string, label: string, read: () => Promise<readonly Labelled[]>): void => {
@@ -87,6 +90,19 @@ function registerProcessMetrics(registers: Registry[], db: Platform['db']): void
   });
 }
 
+function registerSealMetrics(registers: Registry[], db: Platform['db']): void {
+  const readLag = databaseRead(() => publishLagSeconds(db));
+  const made: Gauge = new Gauge({
+    name: 'sluice_audit_publish_lag_seconds',
+    help: 'Seconds since the oldest checkpoint was sealed that is not published yet; 0 if there is none.',
+    registers,
+    async collect() {
+      const lag = await readLag();
+      if (lag !== undefined) made.set(lag);
+    },
+  });
+}
+
 function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {
   const readLag = databaseRead(() => readRollupLag(db));
   const lag = (name: string, help: string, valueOf: (lag: RollupLag) => number): void => {
@@ -115,7 +131,7 @@ function registerRollupMetrics(registers: Registry[], db: Platform['db']): void 
 
 function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): void {
   const readStates = databaseRead(() => listSubscribers(db));
-  const known = new Set(subscribers.map(({ name }) => name));
+  const known = new Set([sealName, ...subscribers.map(({ name }) => name)]);
   const ofEach = (name: string, help: string, valueOf: (state: SubscriberState) => number): void => {
     const made: Gauge = new Gauge({
       name,

@@ -68,7 +68,14 @@ export type BatchEvent =
     }
   | {
       type: 'batch.validated';
-      data: { line_count: number; chunk_count: number; model: string | null; pinned_prompts?: PinnedPrompts };
+      data: {
+        line_count: number;
+        chunk_count: number;
+        model: string | null;
+        /** The RFC 6962 root (hex) over the bytes of the requests, without their line feeds. Absent: not computed. */
+        input_root?: string;
+        pinned_prompts?: PinnedPrompts;
+      };
     }
   | {
       type: 'batch.lines_settled';
@@ -119,6 +126,7 @@ export type BatchCommand =
       lineCount: number;
       chunkCount: number;
       model: string | null;
+      inputRoot?: string | undefined;
       pinnedPrompts?: PinnedPrompts | undefined;
     }
   | { type: 'fail_validation'; errors: BatchError[] }
@@ -162,6 +170,7 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
             line_count: command.lineCount,
             chunk_count: command.chunkCount,
             model: command.model,
+            ...(command.inputRoot === undefined ? {} : { input_root: command.inputRoot }),
             ...(command.pinnedPrompts ? { pinned_prompts: command.pinnedPrompts } : {}),
           },
         },

@@ -6,6 +6,7 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
+import { createRunningRoot } from '#libs/seal/merkle-tree.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
@@ -59,6 +60,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
 
   const { signal: cancelled, unwatch } = deps.watch.watch(batchId, 'validating');
   const startedAt = performance.now();
+  const inputRoot = createRunningRoot();
   let result: ValidationResult;
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
@@ -71,6 +73,9 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       ...makeLineRules(lineDestination(batch, keys), keys),
       prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
+      onLeaves: (leaves) => {
+        for (let at = 0; at < leaves.length; at += 32) inputRoot.add(leaves.subarray(at, at + 32));
+      },
       signal: AbortSignal.any([signal, cancelled]),
     });
   } catch (error) {
@@ -104,7 +109,12 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     };
     return await fail(deps, batch, [problem]);
   }
-  return await startRunning(deps, batch, result, pinned);
+  return await startRunning(
+    deps,
+    batch,
+    { ...result, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
+    pinned,
+  );
 }
 
 /** The versions of all prompts that the lines and the config name; undefined for none. */
@@ -138,12 +148,12 @@ function lineDestination(
 async function startRunning(
   deps: Deps,
   batch: BatchRow,
-  result: Extract<ValidationResult, { valid: true }>,
+  result: Extract<ValidationResult, { valid: true }> & { inputRoot: string },
   pinnedPrompts: PinnedPrompts | undefined,
 ): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const { lineCount, chunks } = result;
+    const { lineCount, chunks, inputRoot } = result;
     if (!(await canQueueLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
       const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
       const failure = decideBatch(state, { type: 'fail_validation', errors }, unit.now);
@@ -153,7 +163,7 @@ async function startRunning(
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
       state,
-      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model, pinnedPrompts },
+      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model, inputRoot, pinnedPrompts },
       unit.now,
     );
     const after = await appendAndFollow(deps, unit, state, events);

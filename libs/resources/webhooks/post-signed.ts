@@ -1,8 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
-import { startExchange } from '#libs/calls/upstream/egress/exchange.ts';
-import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
+import { postBody } from '#libs/calls/upstream/post-body.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 
 /** Secrets have the form of Standard Webhooks: `whsec_` and base64. */
@@ -10,8 +9,6 @@ const secretPrefix = 'whsec_';
 
 /** A new signing secret, of 192 random bits. */
 export const createSigningSecret = (): Secret => new Secret(secretPrefix + randomBytes(24).toString('base64'));
-
-const timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, totalMs: 15_000 };
 
 export type SignedMessage = {
   /** Stays the same when the message is repeated, so that a receiver recognises a repetition. */
@@ -35,39 +32,11 @@ export async function postSigned(
   const signatures = secrets.map((secret) => `v1,${sign(secret, `${id}.${timestamp}.${body}`)}`);
   const headers = {
     'content-type': 'application/json',
-    'accept-encoding': 'identity',
-    'user-agent': 'sluice',
     'webhook-id': id,
     'webhook-timestamp': timestamp,
     'webhook-signature': signatures.join(' '),
   };
-  egress.check(url);
-  const { promise, resolve, reject } = Promise.withResolvers<{ status: number; headers: IncomingHttpHeaders }>();
-  const faults = createLazyFaults(
-    label,
-    secrets.map((secret) => secret.reveal()),
-  );
-  startExchange(
-    egress,
-    {
-      method: 'POST',
-      origin: url.origin,
-      path: url.pathname + url.search,
-      headers: Object.entries(headers).flat(),
-      body: Buffer.from(body),
-    },
-    { timeouts, signal, workspaceId, faults },
-    {
-      head(status, received, flow) {
-        flow.finish();
-        resolve({ status, headers: received });
-      },
-      data() {},
-      end() {},
-      fail: reject,
-    },
-  );
-  return await promise;
+  return await postBody({ egress, label, signal, secrets }, { url, headers, body, workspaceId });
 }
 
 const sign = (secret: Secret, text: string): string =>
