@@ -61,6 +61,8 @@ const withoutTranscript: Readonly<Record<string, string>> = {
   'keys forget-master': 'as restore',
   'audit key': 'keys differ from run to run: test/api/audit-seal.test.ts',
   'audit watch': 'as audit key',
+  'audit prove': 'as audit export',
+  'audit export': 'needs a sealed log: test/integration/event-log/audit-export.test.ts',
 };
 
 /**

@@ -15,12 +15,12 @@ export async function raiseEpochAfterRestore(db: Kysely<Database>): Promise<numb
 }
 
 /**
- * Raises the epoch because an operator reports that the log was restored, possibly in the cluster where it was written:
- * events that were recorded after the backup, and are lost, have other coordinates than the following ones. An epoch
+ * Raises the epoch because the log was restored, possibly in the cluster where it was written: events that were recorded
+ * after the backup, and are lost, have other coordinates than the following ones. An epoch
  * that has only events of the stream `ownStream`, to which the operator's commands append, stays the current one, so that
  * a repeated call changes nothing. Returns the newest epoch, and whether it is a new one.
  */
-export async function startEpoch(db: Kysely<Database>, ownStream: string): Promise<{ epoch: number; isNew: boolean }> {
+export async function startEpoch(db: Kysely<Database>, ownStream = ''): Promise<{ epoch: number; isNew: boolean }> {
   return await withoutAppends(db, async (tx) => {
     const { rows } = await sql<{ epoch: number; used: boolean }>`
       select ${currentEpoch} as epoch, exists (

@@ -24,10 +24,7 @@ export type LogProof = { index: number; hashes: readonly Buffer[]; checkpoint: s
 
 const proofHeader = 'c2sp.org/tlog-proof@v1';
 
-/**
- * A proof as a file.
- * @testOnly
- */
+/** A proof as a file. */
 export function formatProof({ index, hashes, checkpoint, extra }: LogProof): string {
   const lines = [
     proofHeader,

@@ -9,6 +9,7 @@ export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_DATABASE_DIRECT_URL: platformFields.SLUICE_DATABASE_DIRECT_URL,
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
+  SLUICE_AUDIT_KEY: platformFields.SLUICE_AUDIT_KEY,
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
   SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
   SLUICE_S3_ENDPOINT: platformFields.SLUICE_S3_ENDPOINT,

@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { InvalidArgumentError, type Command } from 'commander';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
@@ -160,7 +160,7 @@ function addKeyCommands(program: Command): void {
 }
 
 function addAuditCommands(program: Command): void {
-  const audit = addGroup(program, 'audit', 'erase a person from the log');
+  const audit = addGroup(program, 'audit', 'the seal of the event log, and what the log says about a person');
   audit.commandsGroup(maintenance);
   databaseCommand<{ reason: string }>(
     audit,
@@ -179,6 +179,55 @@ function addAuditCommands(program: Command): void {
       return { text: [`erased from ${counts.events} events and ${counts.calls} calls`], json: [counts] };
     },
   ).requiredOption('--reason <text>', 'why, without naming the person; the log keeps it');
+  databaseCommand<{ out: string; from?: Date; to?: Date; workspace?: string }>(
+    audit,
+    'export',
+    {
+      description:
+        'write the sealed events of a time range to a folder, with proofs and a program that checks them. Works while ' +
+        'Sluice runs. Repeat an interrupted run to complete it',
+      json: 'print {"events", "trees"}, the numbers of exported events and trees, instead',
+    },
+    async ({ options: { out, from = null, to = null, workspace: workspaceId = null }, db, onProgress }) => {
+      const { exportLog } = await import('../audit/export-log.ts');
+      const { openAudit } = await import('../audit/open-audit.ts');
+      const wanted = { out, from, to, workspaceId };
+      const counts = await exportLog(
+        { db, ...(await openAudit()) },
+        { ...wanted, onProgress: (n) => onProgress(`${n} events`) },
+      );
+      return {
+        text: [`${counts.events} events in ${out}; check them with: node ${out}/audit-verify.mjs ${out}`],
+        json: [counts],
+      };
+    },
+  )
+    .requiredOption('--out <folder>', 'the folder, which is created')
+    .option('--from <time>', 'the time of the first event, such as 2026-10-01T00:00:00Z', toDate)
+    .option('--to <time>', 'the time of the last event', toDate)
+    .option('--workspace <id>', 'only the events of this workspace, and nothing of others');
+  databaseCommand<{ event: string; out: string }>(
+    audit,
+    'prove',
+    {
+      description: 'write a proof that an event is in the log, as one file that audit-verify.mjs of an export checks',
+      json: 'print {"tree", "index"}, the place of the event, instead',
+    },
+    async ({ options: { event: eventId, out }, db }) => {
+      const { proveEvent } = await import('../audit/prove-event.ts');
+      const { openAudit } = await import('../audit/open-audit.ts');
+      const place = await proveEvent({ db, ...(await openAudit()) }, { eventId, out });
+      return { text: [`entry ${place.index} of tree ${place.tree}; the proof is in ${out}`], json: [place] };
+    },
+  )
+    .requiredOption('--event <id>', 'the ID of the event')
+    .requiredOption('--out <file>', 'the file of the proof');
+}
+
+function toDate(text: string): Date {
+  const date = new Date(text);
+  if (!Number.isNaN(date.getTime())) return date;
+  throw new InvalidArgumentError('Use a time such as 2026-10-01T00:00:00Z.');
 }
 
 function addPriceCommands(program: Command): void {
