@@ -361,7 +361,7 @@ test('maintenance of a server', async () => {
   const text = transcript
     .replaceAll(/^note +logs: .*\n/gm, '')
     .replaceAll(/^((?:logs|analytics|results) +ok +).*$/gm, '$1N of each')
-    .replaceAll(/\b(events|rows): \d+/g, '$1: N')
+    .replaceAll(/\b(events|rows|entries): \d+/g, '$1: N')
     .replaceAll(/"(events)":\d+/g, '"$1":N')
     .replaceAll(/\b\d+ (events|secrets)\b/g, 'N $1')
     // One provider stands for all, so that a new price is no change here.

@@ -31,6 +31,27 @@ const columns: readonly Column<Event>[] = [
 /** The columns for the history of one record, which omit the record because it is the same in each row. */
 const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
+type Change = { op: string; path: string; value?: unknown };
+type ChangeEvent = { type: string; recorded_at: string; actor: { id: string } };
+type Diff = { patch: Change[]; changes: { path: string; events: ChangeEvent[] }[] };
+/** `last`: the last event that changed the member. */
+type ChangeRow = Change & { last: ChangeEvent | undefined };
+
+const changeColumns: readonly Column<ChangeRow>[] = [
+  ['last changed', ({ last }) => formatTime(last?.recorded_at, { seconds: true })],
+  ['type', ({ last }) => last?.type],
+  ['by', ({ last }) => last?.actor.id, { spare: 1 }],
+  ['change', ({ op }) => op],
+  ['member', ({ path }) => path],
+  ['value', ({ value }) => value, { spare: 2 }],
+];
+
+const toChanges = ({ patch, changes }: Diff): ChangeRow[] =>
+  patch.map((change) => {
+    const member = changes.find(({ path }) => change.path === path || change.path.startsWith(`${path}/`));
+    return { ...change, last: member?.events.at(-1) };
+  });
+
 /** Adds `sluice events list|show|replay|diff|tail`. */
 export function addEventCommands(program: Command): void {
   const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, diff, follow');
@@ -85,7 +106,9 @@ export function addEventCommands(program: Command): void {
     .action(async (stream: string, options: ClientOptions & Range & { from?: string; to?: string }) => {
       const { from, to, workspace: workspace_id } = options;
       const query = { stream, from, to, workspace_id };
-      printObject(await (await connect(options)).json<object>('GET', '/v1/events/diff', { query }), options);
+      const diff = await (await connect(options)).json<Diff>('GET', '/v1/events/diff', { query });
+      if (showsTable(options)) printRows(toChanges(diff), changeColumns, options);
+      else printObject(diff, options);
     });
 
   withRange(clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C or --end'))
