@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 // Checks an export of Sluice's event log (node audit-verify.mjs FOLDER) or the proof of one event (node audit-verify.mjs
-// PROOF). It needs Node 20 or later and nothing else, and shares no code with Sluice, so that you can read all of it.
+// PROOF). It needs Node 20.12 or later and nothing else, and shares no code with Sluice, so that you can read all of it.
 // Formats: RFC 8785 (canonical JSON), RFC 6962 (hash tree), c2sp.org/signed-note, tlog-checkpoint, tlog-tiles, tlog-proof.
 
-import { createHash, createPublicKey, verify } from 'node:crypto';
+import { createPublicKey, hash, verify } from 'node:crypto';
 import { createReadStream, existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -15,11 +15,8 @@ function ensure(isRight, place, problem) {
   if (!isRight) throw new Bad(`${place}: ${problem}`);
 }
 
-const sha256 = (...parts) => {
-  const hash = createHash('sha256');
-  for (const part of parts) hash.update(part);
-  return hash.digest();
-};
+const sha256 = (...parts) =>
+  hash('sha256', parts.length === 1 ? parts[0] : Buffer.concat(parts.map((part) => Buffer.from(part))), 'buffer');
 const hex = (bytes) => bytes.toString('hex');
 
 function parseJson(text, place) {
@@ -37,6 +34,10 @@ function canonical(value) {
   const members = Object.keys(value).sort();
   return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(',')}}`;
 }
+
+/** Whether a value has this digest. The order of the file is canonical unless members have names like numbers. */
+const hasDigest = (value, salt, digest) =>
+  [JSON.stringify, canonical].some((format) => hex(sha256(Buffer.from(salt, 'hex'), format(value))) === digest);
 
 // RFC 6962: the hash tree.
 const leafPrefix = Buffer.of(0);
@@ -59,18 +60,18 @@ function rootOf(hashes) {
 
 /** The root that a proof of inclusion leads to; null if it has the wrong length. */
 function rootOfProof(leaf, index, size, siblings) {
-  let [first, last, hash] = [index, size - 1, leaf];
+  let [first, last, root] = [index, size - 1, leaf];
   const rest = [...siblings];
   while (last > 0) {
     const isRight = first % 2 === 1;
     if (isRight || first < last) {
       const sibling = rest.shift();
       if (sibling === undefined) return null;
-      hash = isRight ? hashNode(sibling, hash) : hashNode(hash, sibling);
+      root = isRight ? hashNode(sibling, root) : hashNode(root, sibling);
     }
     [first, last] = [Math.floor(first / 2), Math.floor(last / 2)];
   }
-  return rest.length === 0 && first === 0 ? hash : null;
+  return rest.length === 0 && first === 0 ? root : null;
 }
 
 // Signed notes and checkpoints.
@@ -110,8 +111,7 @@ function makeEntry({ event, data, data_salt, metadata, metadata_salt, number, pr
   const parts = { data: [data, data_salt], metadata: [metadata, metadata_salt] };
   for (const [name, [value, salt]] of Object.entries(parts)) {
     // Without the salt, a part of the value was erased or withheld, and only the digest is proved.
-    const isRight =
-      salt === null || hex(sha256(Buffer.from(salt, 'hex'), canonical(value))) === event[`${name}_sha256`];
+    const isRight = salt === null || hasDigest(value, salt, event[`${name}_sha256`]);
     ensure(isRight, place, `its ${name} does not have the digest ${name}_sha256`);
   }
   const eventSha256 = hex(sha256(canonical(event)));

@@ -19,7 +19,7 @@ Workspace:   ${workspaceId ?? 'all'}
 Time range:  ${from ?? 'the beginning'} to ${to ?? 'the end'}
 Checkpoints: ${trees.map(({ tree, size }) => `tree ${tree} with ${size} entries`).join(', ')}
 
-Check it with Node 20 or later:
+Check it with Node 20.12 or later:
 
   node audit-verify.mjs . --key 'KEY'
 
