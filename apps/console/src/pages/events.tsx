@@ -218,7 +218,7 @@ function Moment({ events, position, log }: { events: EventObject[]; position: nu
   const after = useStateAfter(event, log);
   if (event === undefined) return null;
   const { metadata, data } = event;
-  const { patch } = useChange(event);
+  const { patch } = useChange(event, log);
   const changed = Object.keys(after).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));
   return (
     <div className="columns">
@@ -234,7 +234,9 @@ function Moment({ events, position, log }: { events: EventObject[]; position: nu
             </Link>
           </p>
         )}
-        <p className="small muted">SHA-256 of the event: {event.sha256 === null ? 'none' : <Id id={event.sha256} />}</p>
+        <p className="small muted">
+          SHA-256 of the event: <Id id={event.sha256} />
+        </p>
         <DataTable
           label="Changes"
           rows={patch}
@@ -295,13 +297,15 @@ const changeNames = { add: 'added', replace: 'changed', remove: 'removed' } as c
 const noChange = { patch: [] };
 
 /** The changes that an event made, down to single members of nested objects; none while they are loading. */
-function useChange(event: EventObject | undefined) {
+function useChange(event: EventObject | undefined, log: string) {
   const { stream = '', stream_version: version = 0 } = event ?? {};
   const diff = useQuery({
     queryKey: ['diff', stream, version],
     queryFn: () =>
       answerOf(
-        api.GET('/v1/events/diff', { params: { query: { stream, from: String(version - 1), to: String(version) } } }),
+        api.GET('/v1/events/diff', {
+          params: { query: { stream, from: String(version - 1), to: String(version), workspace_id: log } },
+        }),
       ),
     enabled: event !== undefined,
     // Events never change.
