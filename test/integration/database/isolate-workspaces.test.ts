@@ -64,7 +64,7 @@ async function insertRow(table: string, workspaceId: string): Promise<void> {
 }
 
 function valueOf(name: string, type: string, workspaceId: string): unknown {
-  if (type === 'jsonb') return '{}';
+  if (type === 'jsonb' || type === 'json') return '{}';
   if (type === 'uuid')
     return workspaceId === 'ws_a' ? '00000000-0000-7000-8000-00000000000a' : '00000000-0000-7000-8000-00000000000b';
   if (type === 'bytea') return Buffer.from('x');

@@ -15,7 +15,7 @@ import { formatCheckpoint } from '#libs/seal/checkpoint.ts';
 import { signNote, verifierText } from '#libs/seal/signed-note.ts';
 import { sealNext, type SealDeps } from '#libs/seal/seal-log.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
-import { batchCreated, chunkRedelivered, commandOn } from './streams.ts';
+import { batchCreated, chunkRedelivered, commandOn, untilClosed } from './streams.ts';
 
 const keys = createAuditKeys([{ id: '', key: createSecretKey(Buffer.alloc(32, 5)) }], undefined);
 
@@ -35,6 +35,7 @@ beforeAll(async () => {
   await append('ws_1', 'batch_1', 150);
   await append('ws_2', 'batch_2', 120);
   await append('ws_1', 'batch_1', 50);
+  await untilClosed(database.db);
   while ((await sealNext(deps, 'worker')) === 'full');
   whole = await write('whole');
   part = await write('part', 'ws_1');

@@ -82,7 +82,8 @@ test('the state of a batch of a million lines is that of its row', async () => {
   const { state, ...head } = await ask('/replay?stream=batch_large');
   expect(head).toMatchObject({ version: settles + 2, is_newest: true });
   const row = await database.db.selectFrom('batch').selectAll().where('id', '=', 'batch_large').executeTakeFirst();
-  const { id: _id, workspace_id: _workspace, version: _version, updated_at: _updated, ...columns } = row ?? {};
+  const own = ['id', 'workspace_id', 'version', 'updated_at', 'last_event_id'];
+  const columns = Object.fromEntries(Object.entries(row ?? {}).filter(([name]) => !own.includes(name)));
   expect(state).toEqual(JSON.parse(JSON.stringify(columns)));
 });
 

@@ -19,7 +19,7 @@ import { createTreeProofs, parseBundle, tilePath } from '#libs/seal/tiles.ts';
 import { openCheckpoint, type OpenCheckpoint } from '#libs/seal/tree-names.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
-import { batchCreated, chunkRedelivered, commandOn } from './streams.ts';
+import { batchCreated, chunkRedelivered, commandOn, untilClosed } from './streams.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
 const keys = createAuditKeys([{ id: '', key: createSecretKey(Buffer.alloc(32, 5)) }], undefined);
@@ -51,6 +51,7 @@ async function append(workspaceId: string, id: string, count: number): Promise<v
     );
     await unit.append(batchModel, id, events);
   });
+  await untilClosed(database.db);
 }
 
 const newest = async (): Promise<OpenCheckpoint> =>

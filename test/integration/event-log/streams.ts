@@ -1,7 +1,11 @@
 import type { BatchEvent } from '#libs/batches/batch/batch.ts';
+import type { Kysely } from 'kysely';
 import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import type { Command, EventLog } from '#libs/event-log/event-log.ts';
+import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import type { Database } from '#libs/database/schema.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
+import { eventually } from '#test/eventually.ts';
 
 /** A command of nobody in particular over these streams. */
 export const commandOn = (...streams: string[]): Command => ({
@@ -49,3 +53,10 @@ export async function createBatches(eventLog: EventLog, ids: readonly string[]):
     await eventLog.transact(commandOn(id), (unit) => unit.append(batchModel, id, [batchCreated(), batchValidated(10)]));
   }
 }
+
+/** Waits until readers see all events, which transactions of other tests on the same server delay. */
+export const untilClosed = async (db: Kysely<Database>): Promise<unknown> =>
+  await eventually(
+    () => closedLagSeconds(db),
+    (seconds) => seconds === 0,
+  );
