@@ -38,7 +38,12 @@ function serveBytes(
   const read = async (): Promise<Buffer> => Buffer.from(edit(await readFile(file)));
   const isImmutable = cacheSeconds >= 31_536_000;
   return async (request, response) => {
-    compressed ??= read().then(async (bytes) => await compress(bytes));
+    compressed ??= read()
+      .then(compress)
+      .catch((error: unknown) => {
+        compressed = undefined; // The file can be there again, such as after a build.
+        throw error;
+      });
     const takesGzip = request.acceptsEncodings('gzip') === 'gzip';
     const body = takesGzip ? await compressed : await read();
     response.setHeader('content-type', `${contentType}; charset=utf-8`);
