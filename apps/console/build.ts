@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { access } from 'node:fs/promises';
+import { access, rename, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 
@@ -13,9 +14,26 @@ export async function buildConsole(): Promise<boolean> {
   if (vite === null) return false;
   // A clean clone has no generated files, and the pages import some of them.
   await run([path.join(import.meta.dirname, 'generate.ts')]);
+  // A separate folder, because a server can read dist/ at the same time, or another build can write it.
+  const built = path.join(import.meta.dirname, `dist.${process.pid}.${randomUUID()}`);
   // A separate process, because the build sets NODE_ENV.
-  await run([vite, 'build', import.meta.dirname, '--logLevel', 'warn']);
+  await run([vite, 'build', import.meta.dirname, '--outDir', built, '--emptyOutDir', '--logLevel', 'warn']);
+  await replaceBy(built);
   return true;
+}
+
+async function replaceBy(built: string): Promise<void> {
+  const dist = path.join(import.meta.dirname, 'dist');
+  const before = `${built}.before`;
+  await rename(dist, before).catch(() => undefined); // There is none before the first build.
+  try {
+    await rename(built, dist);
+  } catch (error) {
+    // Another build was faster, with the same result.
+    if (!(await isConsoleBuilt())) throw error;
+    await rm(built, { recursive: true, force: true });
+  }
+  await rm(before, { recursive: true, force: true });
 }
 
 async function run(args: readonly string[]): Promise<void> {
