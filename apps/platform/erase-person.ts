@@ -7,12 +7,13 @@ import { eraseEvents, erasureType, findEvents, refoldStream } from '#libs/event-
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { forgetResultsWith } from '#libs/event-log/idempotency.ts';
+import type { PositionedEvent } from '#libs/event-log/read-events.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { forgetCountersWith } from '#libs/limits/counter-store.ts';
 import { findErasures, findPerson } from '#libs/people/erase/find-person.ts';
 import { erasePersonalTexts } from '#libs/people/erase/personal-texts.ts';
 import { userModel } from '#libs/people/users/users.ts';
 import { eraseCallsOfUser } from '#libs/request-log/write/erase-calls.ts';
-import { organisationId } from '#libs/http/caller.ts';
 import { inlineModels } from './models.ts';
 
 /** How many events and rows of calls were changed. */
@@ -32,32 +33,63 @@ export async function erasePerson(
   return await asSystem(async () => {
     const eventLog = createEventLog(db);
     const person = await findPerson(db, userId);
-    let events = 0;
-    for (let after = 0; ;) {
-      const { found, end } = await findEvents(db, person, after);
-      if (end === null) break;
-      const changed = found.map((event) => erasePersonalTexts(event, person)).filter((event) => event !== null);
-      const streams = [...new Set([userId, ...changed.map(({ streamId }) => streamId)])];
-      if (changed.length > 0) {
-        await eventLog.transact({ workspaceId: organisationId, streams, metadata }, async (unit) => {
-          const erased = await eraseEvents(unit.tx, changed);
-          await eraseFromActivity(unit.tx, changed);
-          await unit.append(userModel, userId, [{ type: erasureType, data: { reason, events: erased } }]);
-          for (const stream of streams) await refoldStream(unit.tx, inlineModels, stream);
+    const eraseFromLog = async (isOwn: boolean): Promise<number> => {
+      let events = 0;
+      for (let after = 0; ;) {
+        const { found, end } = await findEvents(db, person, after, isOwn);
+        if (end === null) return events;
+        const changes = found.flatMap((before) => {
+          const erased = erasePersonalTexts(before, person);
+          return erased === null ? [] : [{ erased, isInRow: erased.data !== before.data }];
         });
+        for (const group of toGroups(changes)) {
+          const erased = group.map((change) => change.erased);
+          // Rows do not contain metadata.
+          const folded = new Set(group.filter(({ isInRow }) => isInRow).map(({ erased: { streamId } }) => streamId));
+          const streams = [userId, ...erased.map(({ streamId }) => streamId)];
+          await eventLog.transact({ workspaceId: organisationId, streams, metadata }, async (unit) => {
+            const remains = await eraseEvents(unit.tx, erased);
+            await eraseFromActivity(unit.tx, erased);
+            await unit.append(userModel, userId, [{ type: erasureType, data: { reason, events: remains } }]);
+            for (const stream of folded) await refoldStream(unit.tx, inlineModels, stream);
+          });
+        }
+        events += changes.length;
+        onProgress((after = end));
       }
-      events += changed.length;
-      onProgress((after = end));
-    }
+    };
+    let events = await eraseFromLog(false);
     const calls = await eraseCallsOfUser(db, person);
     await renameUser(db, person);
     await forgetCountersWith(db, person.emails);
     await forgetResultsWith(db, person.emails);
+    // Last, because a repeated erasure reads from them what to look for.
+    events += await eraseFromLog(true);
     await eventLog.transact({ workspaceId: organisationId, streams: [userId], metadata }, (unit) =>
       unit.append(userModel, userId, [{ type: 'user.erased', data: { reason, events, calls } }]),
     );
     return { events, calls };
   });
+}
+
+type Change = { erased: PositionedEvent; isInRow: boolean };
+
+/** Folding a batch of ten million lines again takes some seconds, and a transaction has one minute. */
+const foldedAtOnce = 5;
+
+/** Divides changes into those of one transaction each. */
+function toGroups(changes: readonly Change[]): Change[][] {
+  const groups: Change[][] = [];
+  let folded = new Set<string>();
+  for (const change of changes) {
+    if (change.isInRow) folded.add(change.erased.streamId);
+    if (groups.length === 0 || folded.size > foldedAtOnce) {
+      folded = new Set(change.isInRow ? [change.erased.streamId] : []);
+      groups.push([]);
+    }
+    groups.at(-1)?.push(change);
+  }
+  return groups;
 }
 
 /** Erases the deleted users whose erasure was requested. Returns how many there were. */

@@ -3,7 +3,8 @@ import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
 import { upsertRow } from './event-log.ts';
 import { foldEvent, getEventNouns, type AnyInlineModel } from './inline-model.ts';
-import { eventColumnNames, readStream, toEvent, type EventRow, type PositionedEvent } from './read-events.ts';
+import { eventColumnNames, toEvent, type EventRow, type PositionedEvent } from './read-events.ts';
+import { replayStream, type ReplayedEvent } from './replay-stream.ts';
 import { upcast } from './upcast.ts';
 
 /** What replaces an erased text. The database accepts no other change of an event. */
@@ -30,18 +31,20 @@ export function eraseTexts(
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, eraseTexts(item, isPersonal, name)]));
 }
 
-/** Events are looked at in slices of this many, and erased in transactions of at most `erasedAtOnce`. */
+/** Events are looked at in slices of this many, and returned at most `foundMax` at a time. */
 const slice = 20_000;
-const erasedAtOnce = 200;
+const foundMax = 200;
 
 /**
  * Returns the next events after a position that are in these streams, were caused by the user, or contain one of the
- * texts, which are in lower case; and the position up to which there are no others, null at the end of the log.
+ * texts, which are in lower case; and the position up to which there are no others, null at the end of the log. The events
+ * of the user's own stream are selected only if `isOwn`, and then no others.
  */
 export async function findEvents(
   db: Kysely<Database>,
   wanted: { userId: string; emails: readonly string[]; subjects: readonly string[]; streams: ReadonlySet<string> },
   after: number,
+  isOwn: boolean,
 ): Promise<{ found: PositionedEvent[]; end: number | null }> {
   const { rows: ends } = await sql<{ end: number | null }>`
     select max(position) as end from (
@@ -51,13 +54,13 @@ export async function findEvents(
   const texts = [...wanted.emails, ...wanted.subjects].map((text) => JSON.stringify(text).slice(1, -1));
   const { rows } = await sql<EventRow>`
     select ${sql.raw(eventColumnNames)} from event
-    where position > ${after} and position <= ${end} and (
+    where position > ${after} and position <= ${end} and (stream_id = ${wanted.userId}) = ${isOwn}::boolean and (
       stream_id = any(${[...wanted.streams]}::text[])
       or ${wanted.userId} in (metadata -> 'actor' ->> 'id', metadata -> 'actor' -> 'principal' ->> 'id')
       or exists (select from unnest(${texts}::text[]) as text where position(text in lower(data::text || metadata::text)) > 0))
-    order by position limit ${erasedAtOnce}`.execute(db);
+    order by position limit ${foundMax}`.execute(db);
   const found = rows.map(toEvent);
-  return { found, end: found.length < erasedAtOnce ? end : (found.at(-1)?.position ?? end) };
+  return { found, end: found.length < foundMax ? end : (found.at(-1)?.position ?? end) };
 }
 
 /**
@@ -83,26 +86,21 @@ export async function eraseEvents(
   return rows;
 }
 
-/** Folds a stream again, after events of it were erased. The stream must be locked. */
+/** Folds a stream again, after data of its events was erased. The stream must be locked. */
 export async function refoldStream(
   tx: Transaction<Database>,
   models: readonly AnyInlineModel[],
   streamId: string,
 ): Promise<void> {
-  const rows = new Map<AnyInlineModel, Parameters<typeof upsertRow>[1]>();
-  for (let version = 0; ;) {
-    const events = await readStream(tx, streamId, version);
-    for (const event of events) {
-      const noun = event.type.slice(0, event.type.indexOf('.'));
-      for (const model of models.filter((each) => getEventNouns(each).includes(noun))) {
-        if (!model.perEvent) rows.set(model, foldEvent(model, rows.get(model) as never, event as never));
-        else if (model.perEvent.rowId(upcast(model.upcasts, event) as never) !== null)
-          await upsertRow(model, foldEvent(model, undefined, event as never)).execute(tx);
-      }
+  let last: ReplayedEvent | undefined;
+  for await (const replayed of replayStream(tx, models, streamId, () => Promise.resolve())) {
+    last = replayed;
+    const { event } = replayed;
+    const noun = event.type.slice(0, event.type.indexOf('.'));
+    for (const model of models.filter((each) => each.perEvent && getEventNouns(each).includes(noun))) {
+      if (model.perEvent?.rowId(upcast(model.upcasts, event) as never) === null) continue;
+      await upsertRow(model, foldEvent(model, undefined, event as never)).execute(tx);
     }
-    const last = events.at(-1);
-    if (last === undefined) break;
-    version = last.streamVersion;
   }
-  for (const [model, row] of rows) await upsertRow(model, row).execute(tx);
+  if (last !== undefined) await upsertRow(last.model, last.row).execute(tx);
 }

@@ -11,8 +11,8 @@ import {
   type PositionedEvent,
 } from './read-events.ts';
 
-/** An event of a record, with the row that the record had after it. The data of the event can be incomplete. */
-export type ReplayedEvent = { event: PositionedEvent; row: FoldedRow };
+/** An event of a record, with the row of its model after it. The data of the event can be incomplete. */
+export type ReplayedEvent = { event: PositionedEvent; model: AnyInlineModel; row: FoldedRow };
 
 const pageEvents = 1_000;
 
@@ -39,7 +39,7 @@ export async function* replayStream(
       const model = folding.find((each) => getEventNouns(each).includes(noun));
       if (model === undefined) return;
       row = foldEvent(model, row, event as never);
-      yield { event, row };
+      yield { event, model, row };
       after = event.streamVersion;
     }
   }

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { eraseRequested } from '#apps/platform/erase-person.ts';
+import { erasePerson, eraseRequested } from '#apps/platform/erase-person.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import type { EventObject } from '#libs/contracts/logs/events.ts';
 import { checkDigests } from '#libs/event-log/check-digests.ts';
@@ -22,6 +22,8 @@ afterAll(() => platform.stop());
 
 const email = 'Leaving.Person@example.net';
 const names = { first_name: 'Leavinia', last_name: 'Personova' };
+
+const metadata = { actor: { type: 'system', id: 'test' } } as const;
 
 const events = async (workspace = 'org_default'): Promise<EventObject[]> =>
   (await ask('GET', `/events?limit=100&workspace_id=${workspace}`)).body.data as unknown as EventObject[];
@@ -78,6 +80,10 @@ test('an erased person is in no table and no file, and every hash stays valid', 
   });
   expect((await ask('DELETE', `/admin/users/${id}?erase=true&reason=asked%20on%20a%20form`)).status).toBe(200);
   const { db } = platform.database;
+  const stopped = erasePerson(db, { userId: id, reason: 'asked on a form', metadata }, () => {
+    throw new Error('interrupted');
+  });
+  await expect(stopped).rejects.toThrow('interrupted');
   // The task of the worker.
   expect(await eraseRequested(db)).toBe(1);
   const after = await eventually(events, (found) => found.some(({ type }) => type === 'user.erased'));

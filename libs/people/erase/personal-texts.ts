@@ -16,7 +16,8 @@ const ownMembers = new Set(['email', 'first_name', 'last_name', 'subject', 'addr
 const placeMembers = new Set(['address', 'addresses']);
 
 /**
- * Returns an event without what identifies the person, or null if it has nothing of that. Texts that contain an e-mail
+ * Returns an event without the texts that identify the person, or null if it has none. Its data is the same object if only
+ * the metadata has such texts. Texts that contain an e-mail
  * address of the person are erased wherever they are; names only from the records of the person, because others have
  * the same names; network addresses also from what the person did.
  */
@@ -34,6 +35,7 @@ export function erasePersonalTexts(event: PositionedEvent, person: Person): Posi
   const inMetadata = (text: string, member: string): boolean => (isByPerson && placeMembers.has(member)) || names(text);
   const data = eraseTexts(event.data, inData) as object;
   const metadata = eraseTexts(event.metadata, inMetadata) as EventMetadata;
-  const isSame = JSON.stringify([data, metadata]) === JSON.stringify([event.data, event.metadata]);
-  return isSame ? null : { ...event, data, metadata };
+  const isSame = JSON.stringify(data) === JSON.stringify(event.data);
+  if (isSame && JSON.stringify(metadata) === JSON.stringify(event.metadata)) return null;
+  return { ...event, data: isSame ? event.data : data, metadata };
 }
