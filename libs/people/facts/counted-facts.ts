@@ -1,3 +1,4 @@
+import { isTransient } from '#libs/database/database-error.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
@@ -38,7 +39,7 @@ export type CountedFacts<Kind extends Fact> = BackgroundLoop & {
   count: (fact: Kind) => void;
   /** Writes all facts, including those whose minute has not ended. For the end of the process, and for tests. */
   flush: () => Promise<void>;
-  /** The number of facts that were not counted because too many different ones arrived in a minute. */
+  /** The number of facts without an event: too many different ones arrived in a minute, or they cannot be recorded. */
   dropped: () => number;
 };
 
@@ -96,8 +97,13 @@ export function createCountedFacts<Kind extends Fact>({ name, write, logger, now
       await write(counted);
       entry.dueAt = now() + windowMs;
     } catch (error) {
-      entry.counted = addLater(counted, entry.counted);
-      throw error;
+      if (isTransient(error)) {
+        entry.counted = addLater(counted, entry.counted);
+        throw error;
+      }
+      // It would fail again, and the facts after it would never be written.
+      dropped += counted.count;
+      logger.error({ err: error, key: counted.first.key, count: counted.count }, 'counted facts cannot be recorded');
     }
   };
 

@@ -3,14 +3,14 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { createFactLog, type Refusal } from './fact-log.ts';
 
-const whoever = (keyId: string, workspaceId = 'ws_1'): NonNullable<Refusal['who']> => ({
+const callerWith = (keyId: string, workspaceId = 'ws_1'): NonNullable<Refusal['who']> => ({
   workspaceId,
   keyId,
   principal: { type: 'service_key', id: keyId, role: null },
 });
 
 const refusal: Refusal = {
-  who: whoever('key_1'),
+  who: callerWith('key_1'),
   method: 'GET',
   route: '/v1/logs',
   status: 403,
@@ -22,13 +22,19 @@ const refusal: Refusal = {
 
 function setUp() {
   const written: { stream: unknown; type: string; data: Record<string, unknown> }[] = [];
-  const state = { nowMs: 1_000, isDatabaseDown: false };
+  const state = { nowMs: 1_000, isDatabaseDown: false, brokenStream: '' };
   const eventLog = {
     transact: async (_command: unknown, work: (unit: unknown) => Promise<unknown>) => {
-      if (state.isDatabaseDown) throw new Error('away');
+      if (state.isDatabaseDown) throw Object.assign(new Error('the database is shutting down'), { code: '57P01' });
       return await work({
-        append: async (_model: unknown, stream: unknown, [event]: { type: string; data: Record<string, unknown> }[]) =>
-          void written.push({ stream, type: event?.type ?? '', data: event?.data ?? {} }),
+        append: async (
+          _model: unknown,
+          stream: unknown,
+          [event]: { type: string; data: Record<string, unknown> }[],
+        ) => {
+          if (stream === state.brokenStream) throw new Error('this stream cannot be folded');
+          written.push({ stream, type: event?.type ?? '', data: event?.data ?? {} });
+        },
       });
     },
   } as unknown as EventLog;
@@ -75,7 +81,7 @@ test('the first refusal is written at once, those of the next minute together', 
 test('other keys, routes and reasons are counted apart', async () => {
   const { log, written } = setUp();
   const others = [
-    { who: whoever('key_2') },
+    { who: callerWith('key_2') },
     { route: '/v1/files' },
     { method: 'POST' },
     { code: 'insufficient_scope' },
@@ -88,7 +94,7 @@ test('other keys, routes and reasons are counted apart', async () => {
 test('what could not be written while the database was away is written when it is back', async () => {
   const { log, written, state } = setUp();
   log.countRefusal(refusal);
-  log.countRefusal({ ...refusal, who: whoever('key_2') });
+  log.countRefusal({ ...refusal, who: callerWith('key_2') });
   state.isDatabaseDown = true;
   await log.wake();
   log.countRefusal({ ...refusal, address: '192.0.2.9' });
@@ -101,10 +107,20 @@ test('what could not be written while the database was away is written when it i
   expect(written[0]?.data['addresses']).toEqual(['192.0.2.1', '192.0.2.9']);
 });
 
+test('a fact that cannot be recorded does not delay the others', async () => {
+  const { log, written, state } = setUp();
+  state.brokenStream = 'key_1';
+  log.countRefusal(refusal);
+  log.countRefusal({ ...refusal, who: callerWith('key_2') });
+  await log.wake();
+  expect(written.map(({ stream }) => stream)).toEqual(['key_2']);
+  expect(log.dropped()).toBe(1);
+});
+
 test('ever new refusals take a bounded place, and those that had none are counted', async () => {
   const { log, written } = setUp();
   for (let index = 0; index < 5_010; index += 1) {
-    log.countRefusal({ ...refusal, who: whoever(`key_${index}`, `ws_${index % 20}`) });
+    log.countRefusal({ ...refusal, who: callerWith(`key_${index}`, `ws_${index % 20}`) });
   }
   await log.wake();
   expect([written.length, log.dropped()]).toEqual([5_000, 10]);
@@ -112,14 +128,14 @@ test('ever new refusals take a bounded place, and those that had none are counte
 
 test('ever new refusals of one workspace leave place to those of another, and have it again later', async () => {
   const { log, written, state } = setUp();
-  for (let index = 0; index < 5_000; index += 1) log.countRefusal({ ...refusal, who: whoever(`key_${index}`) });
-  log.countRefusal({ ...refusal, who: whoever('other', 'ws_2') });
+  for (let index = 0; index < 5_000; index += 1) log.countRefusal({ ...refusal, who: callerWith(`key_${index}`) });
+  log.countRefusal({ ...refusal, who: callerWith('other', 'ws_2') });
   await log.wake();
   expect(written.map(({ stream }) => stream)).toContain('other');
   expect([written.length, log.dropped()]).toEqual([501, 4_500]);
   state.nowMs += 60_000;
   await log.wake();
-  log.countRefusal({ ...refusal, who: whoever('later') });
+  log.countRefusal({ ...refusal, who: callerWith('later') });
   await log.wake();
   expect(written.map(({ stream }) => stream)).toContain('later');
 });
@@ -146,10 +162,10 @@ test('any number of wrong keys from any number of addresses is one event a minut
 
 test('reads are counted for each key and kind of contents, with the first IDs', async () => {
   const { log, written, state } = setUp();
-  const read = { who: whoever('key_1'), kind: 'file', address: '192.0.2.1', requestId: 'req_1' } as const;
+  const read = { who: callerWith('key_1'), kind: 'file', address: '192.0.2.1', requestId: 'req_1' } as const;
   for (let made = 0; made < 30; made += 1) log.countRead({ ...read, id: `file-${made}` });
   log.countRead({ ...read, kind: 'log_export', id: 'export_1' });
-  const user = { ...whoever('user_1'), principal: { type: 'user', id: 'user_1', role: 'auditor' } } as const;
+  const user = { ...callerWith('user_1'), principal: { type: 'user', id: 'user_1', role: 'auditor' } } as const;
   log.countRead({ ...read, who: user, id: 'file-1' });
   await log.wake();
   expect(written.map(({ stream, type, data }) => [stream, type, data['kind'], data['count']])).toEqual([
