@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import {
   consistencyProof,
   emptyRoot,
@@ -123,8 +124,11 @@ export type TreeProofs = {
   consistency: (oldSize: number) => Promise<Buffer[]>;
 };
 
+/** Tiles that are kept in memory, of 8 KiB each. */
+const tilesKept = 2_048;
+
 export function createTreeProofs(read: ReadFile, size: number): TreeProofs {
-  const tiles = new Map<string, Promise<Buffer>>();
+  const tiles = new LRUCache<string, Promise<Buffer>>({ max: tilesKept });
   const readTile = (path: string, width: number): Promise<Buffer> => {
     const known = tiles.get(path) ?? readWhole(read, path, width);
     tiles.set(path, known);
