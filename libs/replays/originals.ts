@@ -63,8 +63,10 @@ export const originalLines = (
 
 const pageRows = 1_000;
 const pageTimeoutMs = 60_000;
+/** Twice the lines of the largest replay. Of a larger original batch, the first lines can lack their facts. */
+const factsMax = 100_000;
 
-/** What the request log knows of each line of a batch. */
+/** Latency, tokens and cost of the lines of a batch, from the request log: of the lines that were called last, if there are very many. */
 export async function readLineFacts(
   db: Kysely<Database>,
   workspaceId: string,
@@ -78,7 +80,7 @@ export async function readLineFacts(
     for (const { batch_line: line, upstream_ms, input_tokens, output_tokens, cost } of rows)
       if (line !== null) facts.set(line, { upstream_ms, input_tokens, output_tokens, cost });
     const last = rows.at(-1);
-    if (found.length <= pageRows || last === undefined) return facts;
+    if (found.length <= pageRows || last === undefined || facts.size >= factsMax) return facts;
     after = toLogId(last.id);
   }
 }
