@@ -63,10 +63,13 @@ export const originalLines = (
 
 const pageRows = 1_000;
 const pageTimeoutMs = 60_000;
-/** Twice the lines of the largest replay. Of a larger original batch, the first lines can lack their facts. */
+/** Twice the lines of the largest replay. The first lines of a larger original batch can lack their facts. */
 const factsMax = 100_000;
 
-/** Latency, tokens and cost of the lines of a batch, from the request log: of the lines that were called last, if there are very many. */
+/**
+ * Returns latency, tokens and cost of the lines of a batch, from the request log. If there are more than `factsMax` lines,
+ * only those that were called last are included.
+ */
 export async function readLineFacts(
   db: Kysely<Database>,
   workspaceId: string,

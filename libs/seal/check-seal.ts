@@ -92,7 +92,7 @@ async function* readTree(folder: BlobFolder, tree: number, checkpoint: Checkpoin
   }
 }
 
-/** What the first entry of a tree says; null if there is no such tree. */
+/** The succession that the first entry of a tree records; null if the tree does not exist. */
 async function readSuccession(folder: BlobFolder, tree: number) {
   const checkpoint = await readCheckpoint(folder, `${tree}/${checkpointFile}`);
   if (checkpoint === null) return null;

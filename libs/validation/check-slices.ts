@@ -112,7 +112,7 @@ function joined(results: SliceResult[], lineCount: number): SliceResult {
     usage: usage.take(),
     ranges: Uint32Array.from(results.flatMap((result) => [...result.ranges])),
     digests: Uint32Array.from(results.flatMap((result) => [...result.digests])),
-    leaves: Uint8Array.from(results.flatMap((result) => [...result.leaves])),
+    leaves: Buffer.concat(results.map((result) => result.leaves)),
     errors: results.flatMap((result) => result.errors),
     errorCount: results.reduce((sum, result) => sum + result.errorCount, 0),
     model,

@@ -29,7 +29,7 @@ export async function recordDeletion(
   );
 }
 
-/** Returns false if there is no such workspace. */
+/** Returns false if the workspace does not exist. */
 async function recordOfWorkspace(
   eventLog: Pick<EventLog, 'transact'>,
   workspaceId: string,

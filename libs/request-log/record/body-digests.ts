@@ -10,7 +10,7 @@ export const newSalt = (): Buffer => randomBytes(16);
 /** Returns the hash of `salt || bytes`, to which the bytes are added as they pass. */
 export const startDigest = (salt: Buffer): Hash => createHash('sha256').update(salt);
 
-/** Returns the digests of bodies that are in memory. null: there is no such body. */
+/** Returns the digests of bodies in memory. Pass null for a body that does not exist. */
 export function digestBodies(request: Buffer | null, answer: Buffer | null): BodyDigests {
   const salt = newSalt();
   const digest = (bytes: Buffer | null): string | null => bytes && startDigest(salt).update(bytes).digest('hex');
