@@ -59,7 +59,7 @@ export async function chosenLog(
   return deleted;
 }
 
-/** Only if there is no active workspace with this ID or slug. */
+/** Returns the ID of a deleted workspace. Returns null if an active workspace has this ID or slug. */
 async function findDeletedWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
   if ((await findWorkspace(db, wanted)) !== null) return null;
   const { rows } = await sql<{ id: string | null }>`

@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type Selectable } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { HashedEvent } from '#libs/event-log/read-hashes.ts';
 import { ensureCheckpoint, moveTo } from '#libs/event-log/subscriber.ts';
@@ -20,15 +20,10 @@ export type SealState = {
   checkpoint: string;
 };
 
-type SealRow = {
-  tree: number;
-  name: string;
-  epoch: number;
-  size: number;
-  hashes: Buffer;
-  bundle: Buffer;
-  checkpoint: string;
-};
+type SealRow = Pick<
+  Selectable<Database['seal']>,
+  'tree' | 'name' | 'epoch' | 'size' | 'hashes' | 'bundle' | 'checkpoint'
+>;
 
 /** Longer than a step takes, and how long sealing pauses after a worker was killed. */
 const leaseFor = sql.raw(`interval '10 seconds'`);
