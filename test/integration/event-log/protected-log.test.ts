@@ -7,6 +7,7 @@ import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import { runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { checkDigests } from '#libs/event-log/check-digests.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
+import { eraseEvents } from '#libs/event-log/erase-events.ts';
 import { raiseEpochAfterRestore, startEpoch } from '#libs/event-log/epoch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
@@ -58,4 +59,16 @@ test('commands, requests of a workspace, migrations, epochs and checks work as b
   expect(await startEpoch(database.db, 'org_default')).toEqual({ epoch: 1, isNew: true });
   await createBatches(createEventLog(database.db), ['batch_c']);
   expect((await readStream(database.db, 'batch_c')).map(({ epoch }) => epoch)).toEqual([1, 1]);
+});
+
+test('texts can still be erased, and nothing else', async () => {
+  await createBatches(createEventLog(database.db), ['batch_erased']);
+  const [event] = await readStream(database.db, 'batch_erased');
+  if (event === undefined) throw new Error('the event is missing');
+  const erase = (data: object) =>
+    database.db.transaction().execute((tx) => eraseEvents(tx, [{ ...event, data: { ...event.data, ...data } }]));
+  await expect(erase({ endpoint: 'another' })).rejects.toMatchObject({ code: '42501' });
+  expect(await erase({ endpoint: '[erased]' })).toMatchObject([
+    { data_sha256: expect.any(String), metadata_sha256: null },
+  ]);
 });
