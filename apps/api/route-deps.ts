@@ -183,12 +183,12 @@ function recordDeps(
 
 /**
  * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams can request
- * one. Reading and writing a MiB takes 10 to 15 ms of the event loop, so at this pace a workspace takes a tenth of it, and
- * causes a large garbage collection (15 ms) every two seconds.
+ * one. Reading and writing a MiB takes 10 to 15 ms of the event loop, so at this pace a workspace takes a twentieth of it,
+ * and causes a large garbage collection (15 to 20 ms) every two seconds.
  */
 function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
   const bytesMax = pageBytesMax;
-  const pace = createBytePace(8 * 1_048_576);
+  const pace = createBytePace(4 * 1_048_576);
   const eventTurns = createTurns({ runningMax: 3, waitingMax: workspaceStreamsMax + 64 }, 'requests for events');
   const replayTurns = createTurns({ runningMax: 2, waitingMax: 16 }, 'replays');
   return {
