@@ -131,8 +131,8 @@ test.each<[string, Buffer, number]>([
 ])('the estimate of the memory for parsing is close: %s', (_name, bytes, overMax) => {
   const { textBytes, valueBytes } = measureJson(bytes, wide);
   // Garbage of other tests in the process can be collected meanwhile, so a single measurement can be wrong.
-  const costs = Array.from({ length: 5 }, () => parseCost(bytes)).toSorted((a, b) => a - b);
-  const ratio = (textBytes + valueBytes) / (costs[2] as number);
+  const costs = Array.from({ length: 3 }, () => parseCost(bytes)).toSorted((a, b) => a - b);
+  const ratio = (textBytes + valueBytes) / (costs[1] as number);
   expect(ratio).toBeGreaterThan(1 / 1.3);
   expect(ratio).toBeLessThan(overMax);
 });
