@@ -213,7 +213,10 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.getByRole('link', { name: 'Requests' }).click();
     await page.getByLabel('Kind').selectOption('live');
     await page.getByRole('button', { name: 'Search' }).click();
-    await page.getByRole('cell', { name: /sim-large/ }).first().waitFor();
+    await page
+      .getByRole('cell', { name: /sim-large/ })
+      .first()
+      .waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('row').nth(1).getByRole('link').click();
     // The bars before this one differ: a call that waited for its turn on a busy machine has its steps recorded.
