@@ -1,8 +1,8 @@
 # One image for every process: the API (the default command), worker, simulator and command line.
 #
 #   docker build -t sluice .
-#   docker run … sluice                                                   the API
-#   docker run … sluice --max-semi-space-size=8 apps/worker/main.ts       a worker
+#   docker run … sluice                           the API
+#   docker run … sluice apps/worker/main.ts       a worker (its flags are in docker-compose.yml)
 #
 # Node runs the .ts files as they are; the console alone is built, in a stage of its own. The root file system may be read-only; what is written goes
 # to the blob folder, /var/lib/sluice/blobs. BuildKit is not needed.
