@@ -126,7 +126,7 @@ const placeOf = ({ tree, index, event }, line) =>
 
 /** The lines of events.ndjson, each with its entry. */
 async function* readEvents(folder, counts) {
-  const versions = new Map();
+  const streams = new Map();
   let line = 0;
   for await (const text of createInterface({
     input: createReadStream(path.join(folder, 'events.ndjson')),
@@ -136,10 +136,15 @@ async function* readEvents(folder, counts) {
     const item = parseJson(text, `events.ndjson line ${line}`);
     const place = placeOf(item, line);
     const { entry, isWhole } = makeEntry(item, place);
-    const { stream_id: stream, stream_version: version } = item.event;
-    const before = versions.get(stream);
-    ensure(before === undefined || version === before + 1, place, `version ${version} of ${stream} follows ${before}`);
-    versions.set(stream, version);
+    const { stream_id: stream, stream_version: version, recorded_at: time } = item.event;
+    const before = streams.get(stream) ?? { version: version - 1, time };
+    ensure(version === before.version + 1, place, `version ${version} of ${stream} follows ${before.version}`);
+    ensure(
+      time >= before.time,
+      place,
+      `its time ${time} is before ${before.time}, that of the previous event of ${stream}`,
+    );
+    streams.set(stream, { version, time });
     counts.events += 1;
     if (!isWhole) counts.partial += 1;
     yield { ...item, entry, place };
@@ -241,8 +246,12 @@ async function checkWhole(folder, manifest, checkpoints, older, counts) {
         ensure(next.entry.equals(entry), next.place, 'the event is not the one that was sealed at its place');
         next = (await events.next()).value;
       } else {
-        const isInside = counts.events > 1 && next !== undefined && index < kept;
-        ensure(!isInside, `before ${next?.place}`, `the event of entry ${index} of tree ${checkpoint.tree} is missing`);
+        // Only a range of time leaves out events, before its first and after its last one.
+        const isBefore = counts.events === 0 || (counts.events === 1 && next !== undefined);
+        const isOutside = (isBefore && manifest.from !== null) || (next === undefined && manifest.to !== null);
+        const before = next === undefined ? 'the end of events.ndjson' : next.place;
+        const problem = `the event of entry ${index} of tree ${checkpoint.tree} is missing`;
+        ensure(isOutside || index >= kept, `before ${before}`, problem);
       }
     }
   }
@@ -272,7 +281,8 @@ async function checkWorkspace(folder, { workspace_id: workspace }, checkpoints, 
 }
 
 function checkIncluded(entry, { index, proof, checkpoint }, place) {
-  ensure(Array.isArray(proof) && index < checkpoint?.size, place, 'its place is not in a checkpoint');
+  const isPlace = Array.isArray(proof) && proof.every((each) => typeof each === 'string') && index < checkpoint?.size;
+  ensure(isPlace, place, 'its place is not in a checkpoint');
   const siblings = proof.map((each) => Buffer.from(each, 'base64'));
   const root = rootOfProof(hashLeaf(entry), index, checkpoint.size, siblings);
   ensure(root?.equals(checkpoint.root), place, 'it was changed, or its proof does not give the root of the checkpoint');

@@ -36,7 +36,7 @@ const log = sql`event left join (${erasures}) as erasure using (event_id)`;
  * transaction that inserted it in xmin, unless it was erased. Restoring a dump changes xmin and starts an epoch.
  */
 const isMoved = sql`
-  case when epoch = ${currentEpoch} then transaction_id::xid <> event.xmin and data_salt is not null and metadata_salt is not null
+  case when epoch = ${currentEpoch} then transaction_id::xid is distinct from event.xmin and data_salt is not null and metadata_salt is not null
     else recorded_at > coalesce((select min(raised_at) from event_epoch where event_epoch.epoch > event.epoch), '-infinity') end`;
 
 /**
@@ -72,26 +72,29 @@ const place = sql<string>`format('%s version %s, position %s', stream_id, stream
 
 type Gaps = { missing: number; findings: LogFinding[] };
 
-/** Events that are missing before another one of their stream, and events that are not in the order of their stream. */
+/** Events that are missing before another one of their stream, and events whose place or time is before that of the previous one. */
 async function findInStreams(db: Kysely<Database>): Promise<Gaps> {
-  const { rows } = await sql<{ id: string; place: string; missing: number; stream: string; total: number }>`
-    select event_id as id, ${place} as place, missing, stream_id as stream,
+  type Row = { id: string; place: string; missing: number; isEarlier: boolean; stream: string; total: number };
+  const { rows } = await sql<Row>`
+    select event_id as id, ${place} as place, missing, "isEarlier", stream_id as stream,
       sum(greatest(missing, 0)) over ()::float8 as total
     from (
       select *, stream_version - 1 - lag(stream_version, 1, 0) over stream as missing,
         (epoch, transaction_id, position)
-          <= (lag(epoch) over stream, lag(transaction_id) over stream, lag(position) over stream) as "isEarlier"
+          <= (lag(epoch) over stream, lag(transaction_id) over stream, lag(position) over stream) as "isEarlier",
+        recorded_at < lag(recorded_at) over stream as "isBackDated"
       from (
-        select event_id, stream_id, stream_version, epoch, transaction_id, position from event
+        select event_id, stream_id, stream_version, epoch, transaction_id, position, recorded_at from event
       ) as event window stream as (partition by stream_id order by stream_version)
-    ) as event where missing <> 0 or "isEarlier" order by position limit ${shownMax}`.execute(db);
+    ) as event where missing <> 0 or "isEarlier" or "isBackDated" order by position limit ${shownMax}`.execute(db);
   return {
     missing: rows[0]?.total ?? 0,
-    findings: rows.map(({ id, place, missing, stream }) =>
-      missing === 0
-        ? { subject: id, message: `the event is earlier in the log than the previous one of its stream (${place})` }
-        : { subject: stream, message: `${describe(missing)} missing before event ${id} (${place})` },
-    ),
+    findings: rows.map(({ id, place, missing, isEarlier, stream }) => {
+      if (missing !== 0)
+        return { subject: stream, message: `${describe(missing)} missing before event ${id} (${place})` };
+      const what = isEarlier ? 'is earlier in the log' : 'has an earlier time';
+      return { subject: id, message: `the event ${what} than the previous one of its stream (${place})` };
+    }),
   };
 }
 

@@ -10,7 +10,7 @@ import { createTreeProofs, emptyEdge, growTree, rootOfEdge } from './tiles.ts';
 
 // Code that others wrote accepts the files of the seal, and refuses changed ones.
 
-const program = path.resolve(import.meta.dirname, '../../test/fixtures/audit-verifier');
+const fixtures = path.resolve(import.meta.dirname, '../../test/fixtures');
 const fsckModule = 'github.com/transparency-dev/tessera/cmd/fsck@v1.0.4';
 
 const signer = createSigner('example.com/log', generateKeyPairSync('ed25519').privateKey);
@@ -22,7 +22,9 @@ let log: string;
 /** Built programs; null, with the reason, where they cannot be built. */
 let verifier: string | null = null;
 let fsck: string | null = null;
+let rust: string | null = null;
 let whyMissing = '';
+let whyNoRust = '';
 
 type Result = { code: number; output: string };
 
@@ -50,7 +52,7 @@ beforeAll(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'sluice-foreign-'));
   log = path.join(folder, 'log');
   await writeLog(log);
-  await cp(program, path.join(folder, 'program'), { recursive: true });
+  await cp(path.join(fixtures, 'audit-verifier'), path.join(folder, 'program'), { recursive: true });
   const built = path.join(folder, 'verifier');
   const made = await run('go', ['build', '-o', built, '.'], { cwd: path.join(folder, 'program') });
   if (made.code === 0) verifier = built;
@@ -58,6 +60,13 @@ beforeAll(async () => {
   const installed = made.code === 0 ? await run('go', ['install', fsckModule], { cwd: folder, bin: folder }) : made;
   if (installed.code === 0) fsck = path.join(folder, 'fsck');
   else whyMissing ||= installed.output;
+  await cp(path.join(fixtures, 'audit-verifier-rust'), path.join(folder, 'crate'), { recursive: true });
+  // The crates are compiled once and kept.
+  const target = path.resolve(import.meta.dirname, '../../node_modules/.cache/audit-verifier-rust');
+  const cargo = ['build', '--locked', '--quiet', '--target-dir', target];
+  const compiled = await run('cargo', cargo, { cwd: path.join(folder, 'crate') });
+  if (compiled.code === 0) rust = path.join(target, 'debug/audit-verifier');
+  else whyNoRust = compiled.output;
 }, 600_000);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -93,11 +102,13 @@ async function readProofs(index: number) {
   };
 }
 
-test('the Go checksum database accepts the checkpoint, the tiles and the proofs', async (context) => {
-  if (verifier === null) return context.skip(`Go or its modules are missing: ${whyMissing}`);
+type Proofs = Awaited<ReturnType<typeof readProofs>>;
+
+/** A program accepts the log with these proofs, and refuses them with another entry, size or key. */
+async function expectChecked(program: string, format: (proofs: Proofs) => string): Promise<void> {
   const key = verifierText(signer);
-  const check = async (input: object, text = key): Promise<Result> =>
-    await run(verifier as string, [log, text], { input: JSON.stringify(input) });
+  const check = async (proofs: Proofs, text = key): Promise<Result> =>
+    await run(program, [log, text], { input: format(proofs) });
   for (const index of [0, 255, 256, 69_999]) {
     expect(await check(await readProofs(index))).toEqual({ code: 0, output: 'accepted\n' });
   }
@@ -106,6 +117,18 @@ test('the Go checksum database accepts the checkpoint, the tiles and the proofs'
   expect((await check({ ...proofs, old_size: 301 })).code).toBe(1);
   const other = createSigner('example.com/log', generateKeyPairSync('ed25519').privateKey);
   expect((await check(proofs, verifierText(other))).code).toBe(1);
+}
+
+test('the Go checksum database accepts the checkpoint, the tiles and the proofs', async (context) => {
+  if (verifier === null) return context.skip(`Go or its modules are missing: ${whyMissing}`);
+  await expectChecked(verifier, JSON.stringify);
+});
+
+test('the Rust crates signed_note and tlog_tiles accept them too', async (context) => {
+  if (rust === null) return context.skip(`Rust or its crates are missing: ${whyNoRust}`);
+  await expectChecked(rust, ({ index, entry, old_size: size, old_root: root, inclusion, consistency }) =>
+    [index, entry, size, root, inclusion.join(' '), consistency.join(' ')].join('\n'),
+  );
 });
 
 test('fsck of Tessera accepts the folder, and refuses a changed entry, tile or checkpoint', async (context) => {

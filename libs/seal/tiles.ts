@@ -106,6 +106,9 @@ export const isTilePath = (path: string): boolean =>
 /** The folder of the partial tiles that a full tile replaces; null for the path of a partial one. */
 export const partialFolder = (path: string): string | null => (path.includes('.p/') ? null : `${path}.p`);
 
+/** The path of the full tile that replaces a partial one. */
+export const fullPath = (path: string): string => path.replace(/\.p\/\d+$/, '');
+
 /** The last tile of a level in a tree of `size` leaves, or the earlier one with the hash number `index`. */
 function pathAt(level: number, size: number, index: number): { path: string; width: number; offset: number } {
   const hashes = Math.floor(size / tileWidth ** level);
@@ -152,7 +155,7 @@ export function createTreeProofs(read: ReadFile, size: number): TreeProofs {
 
 /** The first hashes of a tile. A partial tile can have been replaced by the full one. */
 async function readWhole(read: ReadFile, path: string, width: number): Promise<Buffer> {
-  const bytes = (await read(path)) ?? (await read(path.replace(/\.p\/\d+$/, '')));
+  const bytes = (await read(path)) ?? (await read(fullPath(path)));
   if (bytes === null) throw new Error(`The log has no ${path}.`);
   const isWhole = bytes.length === width * hashBytes || bytes.length === tileWidth * hashBytes;
   if (!isWhole) throw new Error(`${path} has ${bytes.length} bytes instead of ${width * hashBytes}.`);

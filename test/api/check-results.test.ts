@@ -54,7 +54,7 @@ test('the files of a batch are checked against the roots in its events', async (
     {
       state: 'problem',
       subject: batch.id,
-      message: expect.stringMatching(/^event \d+: results_root does not match its lines$/),
+      message: expect.stringMatching(/^event \d+: results_root does not match its lines, of which 1 is the first$/),
     },
   ]);
 

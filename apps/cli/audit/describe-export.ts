@@ -43,7 +43,7 @@ What a successful check proves
 What it does not prove
 
   - That the events are true, or that an event was not changed before it was sealed.
-  - That no event precedes the first one here or follows the last one.
+  - That no event precedes the first one here or follows the last one, if a time range or a workspace was given.
   - What is shown of data whose salt is null. A part of it was erased or is secret. Its digest is proved.
 `;
 }

@@ -107,7 +107,7 @@ const budgets: Check = {
 
 const results: Check = {
   name: 'results',
-  summary: 'the result files of ended batches match the digests in their events',
+  summary: 'the results and files of batches match the digests in their events',
   canRepair: false,
   async run({ db, onProgress }) {
     const { checkResults } = await import('#libs/batches/look/check-results.ts');

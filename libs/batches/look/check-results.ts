@@ -4,22 +4,24 @@ import type { Database } from '#libs/database/schema.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import type { Files } from '#libs/files/files.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { compareResults, type ResultsCheck, type SettledEvent } from './compare-results.ts';
+import { compareResults, violationsMax, type ResultsCheck, type SettledEvent } from './compare-results.ts';
+import { compareStored } from './compare-stored.ts';
 
-type Deps = { db: Kysely<Database>; files: Pick<Files, 'find'>; blobs: Pick<BlobStore, 'read'> };
+type Deps = { db: Kysely<Database>; files: Pick<Files, 'find'>; blobs: Pick<BlobStore, 'read' | 'readRange'> };
 
 const batchesAtOnce = 100;
 
 /**
- * Compares the result files of every batch that has ended with its events (`compareResults`), in the order of their IDs.
- * Leaves out batches without files and those with a deleted or expired file. A missing blob is a violation.
+ * Compares the results of every batch with its events, in the order of their IDs: those that are still stored one by one
+ * (`compareStored`), and the files of a batch that has ended (`compareResults`) unless one was deleted or has expired. Leaves
+ * out batches that have neither. A missing blob is a violation.
  */
 export async function* checkResults({ db, files, blobs }: Deps): AsyncGenerator<ResultsCheck> {
   for (let after = ''; ;) {
     const batches = await db
       .selectFrom('batch')
-      .select(['id', 'workspace_id', 'total', 'output_file_id', 'error_file_id'])
-      .where('status', 'in', ['completed', 'cancelled', 'expired'])
+      .select(['id', 'workspace_id', 'version', 'status', 'created_at', 'total', 'output_file_id', 'error_file_id'])
+      .where('status', 'in', ['in_progress', 'cancelling', 'finalizing', 'completed', 'cancelled', 'expired'])
       .where('id', '>', after)
       .orderBy('id')
       .limit(batchesAtOnce)
@@ -27,16 +29,27 @@ export async function* checkResults({ db, files, blobs }: Deps): AsyncGenerator<
     if (batches.length === 0) return;
     for (const batch of batches) {
       after = batch.id;
+      const check: ResultsCheck = { batchId: batch.id, lines: 0, settles: 0, violations: [] };
+      for await (const violation of compareStored({ db, blobs }, batch, settledEvents(db, batch.id)))
+        if (check.violations.length < violationsMax) check.violations.push(violation);
       const ids = [batch.output_file_id, batch.error_file_id].filter((id) => id !== null);
       const found = await Promise.all(ids.map((id) => files.find(batch.workspace_id, id)));
       const isReadable = found.length > 0 && found.every((file) => file?.deleted_at === null);
-      if (!isReadable) continue;
+      if (!isReadable) {
+        if (check.violations.length > 0) yield check;
+        continue;
+      }
       const readFile = (fileId: string) => blobs.read(found.find((file) => file?.id === fileId)?.blob ?? '');
       try {
-        yield await compareResults({ batch, events: settledEvents(db, batch.id), readFile });
+        const { lines, settles, violations } = await compareResults({
+          batch,
+          events: settledEvents(db, batch.id),
+          readFile,
+        });
+        yield { ...check, lines, settles, violations: [...check.violations, ...violations] };
       } catch (error) {
         if (!(error instanceof GatewayError && error.code === 'blob_not_found')) throw error;
-        yield { batchId: batch.id, lines: 0, settles: 0, violations: ['a result file has lost its content'] };
+        yield { ...check, violations: [...check.violations, 'a result file has lost its content'] };
       }
     }
   }

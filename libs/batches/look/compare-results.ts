@@ -15,7 +15,7 @@ export type ResultsCheck = {
   violations: string[];
 };
 
-const violationsMax = 20;
+export const violationsMax = 20;
 
 /** An event that settled lines: its version in the stream of the batch, and its data. */
 export type SettledEvent = { version: number; data: Pick<Settled, 'chunks' | 'completed' | 'failed' | 'results_root'> };
@@ -76,6 +76,8 @@ export async function compareResults({ batch, events, readFile }: Evidence): Pro
 
 type Settle = {
   version: number;
+  /** Its first line. */
+  first: number;
   data: Pick<Settled, 'completed' | 'failed' | 'results_root'>;
   /** How many of its lines have not been read yet, and the data of those that have. */
   left: number;
@@ -95,16 +97,18 @@ function judge(settle: Settle, complain: (text: string) => void): void {
         `${settle.completed} and ${failed}`,
     );
   }
-  if (resultsRoot(lines) !== data.results_root) complain(`event ${version}: results_root does not match its lines`);
+  if (resultsRoot(lines) !== data.results_root)
+    complain(`event ${version}: results_root does not match its lines, of which ${settle.first} is the first`);
 }
 
 /** The line ranges that each event settled, in the order of the lines. */
 async function readRanges(events: Evidence['events']): Promise<Range[]> {
   const ranges: Range[] = [];
   for await (const { version, data } of events) {
-    const settle: Settle = { version, data, left: 0, completed: 0, lines: [] };
+    const settle: Settle = { version, first: Infinity, data, left: 0, completed: 0, lines: [] };
     for (const [first, last] of data.chunks.flatMap(rangesOfBits)) {
       settle.left += last - first + 1;
+      settle.first = Math.min(settle.first, first);
       ranges.push({ first, last, settle });
     }
   }

@@ -245,43 +245,16 @@ test('a tree that the blob store lost is followed by another one', async () => {
   expect(parseSuccession((await entriesOf(checkpoint))[0] as Buffer)).toMatchObject({ kept: 5 });
 });
 
-describe('a check of the seal', () => {
+test('a check of the seal finds nothing in a log that is as it was sealed, also in several trees', async () => {
   const check = () => checkSeal(database.db, folder, () => {});
-
-  test('finds nothing in a log that is as it was sealed, also in several trees', async () => {
-    expect(await check()).toEqual({ entries: 0, problems: [] });
-    await append('ws_1', 'batch_1', 300);
-    await sealAll();
-    await startEpoch(database.db);
-    await append('ws_2', 'batch_2', 3);
-    await sealAll();
-    await append('ws_2', 'batch_2', 3);
-    expect(await check()).toEqual({ entries: 304, problems: [] });
-  });
-
-  test('names the first event that is not the sealed one', async () => {
-    await append('ws_1', 'batch_1', 20);
-    await sealAll();
-    await database.tamper(`update event set sha256 = sha256('x') where stream_version in (8, 12)`);
-    expect((await check()).problems).toEqual([
-      { subject: 'entry 7 of tree 1', message: expect.stringMatching(/^the log has another event at \d+$/) },
-    ]);
-    await database.tamper('delete from event where stream_version > 5');
-    expect((await check()).problems).toEqual([
-      { subject: 'entry 5 of tree 1', message: 'the event of this entry is missing' },
-    ]);
-  });
-
-  test('finds a changed or missing bundle', async () => {
-    await append('ws_1', 'batch_1', 20);
-    await sealAll();
-    const bundle = (await folder.read('1/tile/entries/000.p/20')) as Buffer;
-    bundle[30] = (bundle[30] ?? 0) ^ 1;
-    await folder.write('1/tile/entries/000.p/20', bundle);
-    expect((await check()).problems.map(({ subject }) => subject)).toEqual(['entry 0 of tree 1', 'tree 1']);
-    await folder.removeAll('1/tile/entries');
-    expect((await check()).problems).toEqual([{ subject: 'tree 1', message: 'tile/entries/000.p/20 is missing' }]);
-  });
+  expect(await check()).toEqual({ entries: 0, problems: [] });
+  await append('ws_1', 'batch_1', 300);
+  await sealAll();
+  await startEpoch(database.db);
+  await append('ws_2', 'batch_2', 3);
+  await sealAll();
+  await append('ws_2', 'batch_2', 3);
+  expect(await check()).toEqual({ entries: 304, problems: [] });
 });
 
 describe('published checkpoints', () => {

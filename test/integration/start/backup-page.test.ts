@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { chown, mkdir, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import path from 'node:path';
@@ -7,6 +7,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { eventually } from '#test/eventually.ts';
 import { freePort } from '#test/free-port.ts';
+import { readCommands } from '#test/page-commands.ts';
 import { chatLines, createBatch, ended, resultsOf } from '../../api/batch-kit.ts';
 import { projectFolder } from './app-process.ts';
 import { prepareInstallation, run, sdk, sqlOn } from './installation.ts';
@@ -17,13 +18,6 @@ const versions = '/usr/lib/postgresql';
 const programs = (existsSync(versions) ? readdirSync(versions) : [])
   .map((version) => path.join(versions, version, 'bin'))
   .findLast((folder) => ['initdb', 'postgres', 'pg_dump'].every((name) => existsSync(path.join(folder, name))));
-
-/** The command blocks of the page below a heading. */
-function commandsOf(heading: string): string[] {
-  const page = readFileSync(path.join(projectFolder, 'docs/backup.md'), 'utf8');
-  const section = page.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
-  return [...section.matchAll(/^ *```sh\n(.*?)^ *```$/gms)].map(([, commands = '']) => commands);
-}
 
 /** A Postgres of the machine's own version, in a folder of its own; resolves with the URL of its superuser. */
 async function startOwnPostgres(folder: string): Promise<string> {
@@ -77,8 +71,9 @@ test.skipIf(programs === undefined)('a backup is taken while Sluice runs, and pu
     expect({ code, stderr }).toEqual({ code: 0, stderr: expect.not.stringMatching(/error/i) });
     return stdout;
   };
-  const [backUp = '', ...others] = commandsOf('What to back up');
-  const [putBack = '', prepare = '', ...more] = commandsOf('Restore');
+  const commands = readCommands('docs/backup.md');
+  const [backUp = '', ...others] = commands.get('What to back up') ?? [];
+  const [putBack = '', prepare = '', ...more] = commands.get('Restore') ?? [];
   expect([...others, ...more]).toEqual([]);
 
   let client = await installation.start();
