@@ -19,7 +19,7 @@ import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
 import { deleteOldCalls } from '#libs/request-log/write/delete-old-calls.ts';
 import { selectLogs } from '#libs/request-log/read/read-log.ts';
 import { toLogId } from '#libs/request-log/row/log-id.ts';
-import { ensureLogPartition, listLogDays } from '#libs/request-log/write/log-partitions.ts';
+import { ensureLogPartition, listLogDays, partitionName } from '#libs/request-log/write/log-partitions.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { dayMs, hourMs, logRetentionMs, rollUpAll, writeCalls } from '../analytics/log-kit.ts';
@@ -135,17 +135,20 @@ test('a workspace with a longer time keeps its calls, and the days that no works
   expect(await sql`select from request_log_deleted`.execute(db)).toMatchObject({ rows: [] });
 });
 
-test('many calls are deleted in pieces', async () => {
+test('many calls are deleted in pieces, and the rest of an old day takes no more space than it needs', async () => {
   const { db } = database;
-  await change('ws_short', { defaults: { request_log_retention_days: 1 } });
-  await writeCalls(db, [{ at: now - 5 * dayMs, workspace_id: 'ws_other' }]);
+  await change('ws_long', { defaults: { request_log_retention_days: 100 } });
+  await change('ws_other', {});
+  await writeCalls(db, [{ at: now - 40 * dayMs, workspace_id: 'ws_long' }]);
   await sql`
     insert into request_log_row (recorded_on, id, workspace_id, kind, operation, request_id, stream, attempts, started_at,
       duration_ms, process_id, sequence)
-    select ${dayAt(-5)}::date, gen_random_uuid(), 'ws_short', 'live', 'chat', 'req', false, 1, now(), 1,
+    select ${dayAt(-40)}::date, gen_random_uuid(), 'ws_other', 'live', 'chat', 'req', false, 1, now(), 1,
       '019aa631-4c00-7000-8000-000000000002', number from generate_series(1, 12000) as number`.execute(db);
   await deleteCalls();
-  expect(await calls()).toEqual({ 'ws_other -5': 1 });
+  expect(await calls()).toEqual({ 'ws_long -40': 1 });
+  const size = await sql`select pg_relation_size(${partitionName(dayAt(-40))})::int as bytes`.execute(db);
+  expect(size.rows).toEqual([{ bytes: 8_192 }]);
   const { rows } = await sql`
     select sum(upper(part) - lower(part))::int as deleted from request_log_deleted, unnest(sequences) as part
     group by request_log_deleted.ctid order by 1 desc`.execute(db);
