@@ -944,6 +944,16 @@ create table request_log_day (
   primary key (process_id, recorded_on)
 );
 
+-- The calls that retention deleted of days that other workspaces still need: a row for each piece and process. Their
+-- rollups stay as they are, because they can no longer be computed.
+create table request_log_deleted (
+  workspace_id text not null,
+  recorded_on date not null,
+  process_id uuid not null,
+  sequences int8multirange not null
+);
+create index request_log_deleted_days on request_log_deleted (recorded_on, workspace_id);
+
 -- One row for each blob with the recorded bodies of many calls. Rows of the request log name it (`bodies_blob`).
 create table recorded_bodies (
   id text primary key,

@@ -9,11 +9,12 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { forgetResultsWith } from '#libs/event-log/idempotency.ts';
 import type { PositionedEvent } from '#libs/event-log/read-events.ts';
 import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { forgetCountersWith } from '#libs/limits/counter-store.ts';
-import { findErasures, findPerson } from '#libs/people/erase/find-person.ts';
+import { findErasures, findPerson, refuseHeldPerson } from '#libs/people/erase/find-person.ts';
 import { erasePersonalTexts } from '#libs/people/erase/personal-texts.ts';
 import { userModel } from '#libs/people/users/users.ts';
-import { eraseCallsOfUser } from '#libs/request-log/write/erase-calls.ts';
+import { eraseCallsOfUser, findWorkspacesWithCalls } from '#libs/request-log/write/erase-calls.ts';
 import { inlineModels } from './models.ts';
 
 /** How many events and rows of calls were changed. */
@@ -23,7 +24,8 @@ export type ErasureCounts = { events: number; calls: number };
  * Erases what identifies a deleted user: e-mail addresses, names, the subject at the identity provider and network
  * addresses, from events, records, the audit log, and from the request log with its recorded bodies. Hashes stay valid.
  * Events of the user say what was erased, by whom and why. Can be repeated after an interruption. `onProgress` gets the
- * position in the log. Throws not_found for an unknown user, and conflict for one who was not deleted.
+ * position in the log. Throws not_found for an unknown user, and conflict for one who was not deleted, or whose data is in
+ * a workspace under legal hold.
  */
 export async function erasePerson(
   db: Kysely<Database>,
@@ -33,6 +35,7 @@ export async function erasePerson(
   return await asSystem(async () => {
     const eventLog = createEventLog(db);
     const person = await findPerson(db, userId);
+    await refuseHeldPerson(db, person, (workspaces) => findWorkspacesWithCalls(db, userId, workspaces));
     const eraseFromLog = async (isOwn: boolean): Promise<number> => {
       let events = 0;
       for (let after = 0; ;) {
@@ -92,12 +95,18 @@ function toGroups(changes: readonly Change[]): Change[][] {
   return groups;
 }
 
-/** Erases the deleted users whose erasure was requested. Returns how many there were. */
+/** Erases the deleted users whose erasure was requested, except under legal hold. Returns how many were erased. */
 export async function eraseRequested(db: Kysely<Database>): Promise<number> {
-  const wanted = await findErasures(db);
-  for (const { userId, reason, eventId } of wanted) {
+  let erased = 0;
+  for (const { userId, reason, eventId } of await findErasures(db)) {
     const metadata: EventMetadata = { actor: { type: 'system', id: 'erasure' }, causation_id: eventId };
-    await erasePerson(db, { userId, reason, metadata });
+    try {
+      await erasePerson(db, { userId, reason, metadata });
+      erased += 1;
+    } catch (error) {
+      // It is tried again until the hold is lifted.
+      if (!(error instanceof GatewayError && error.code === 'legal_hold')) throw error;
+    }
   }
-  return wanted.length;
+  return erased;
 }

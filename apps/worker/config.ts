@@ -52,10 +52,12 @@ export const WorkerConfig = z.object({
     'How long running lines can take to finish after SIGTERM. Those that are cut off are called, and paid for, again.',
   ),
   SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }).describe(
-    'Result rows are deleted this long after the day of their batch. The files keep the results.',
+    'Result rows are deleted this long after the day of their batch, unless their workspace sets another time. The files ' +
+      'keep the results. See [retention](retention.md).',
   ),
-  SLUICE_REQUEST_LOG_RETENTION: duration('30d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }).describe(
-    'Request-log rows are deleted after this time, a day at a time.',
+  SLUICE_REQUEST_LOG_RETENTION: duration('200d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }).describe(
+    'Request-log rows are deleted after this time, a day at a time, unless their workspace sets another time. See ' +
+      '[retention](retention.md) and [sizing](sizing.md#disk).',
   ),
   SLUICE_CACHE_WORKSPACE_MAX: byteSize('1GiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }).describe(
     'Response cache of one workspace in the database. The oldest answers beyond it are deleted every minute.',

@@ -635,6 +635,7 @@ export type Database = {
   request_log_process: RequestLogProcessTable;
   request_log_change: RequestLogChangeTable;
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
+  request_log_deleted: { workspace_id: string; recorded_on: string; process_id: string; sequences: string };
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
   stored_object: StoredObjectTable;

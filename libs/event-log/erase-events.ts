@@ -1,4 +1,4 @@
-import { sql, type Kysely, type Transaction } from 'kysely';
+import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
 import { upsertRow } from './event-log.ts';
@@ -31,6 +31,43 @@ export function eraseTexts(
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, eraseTexts(item, isPersonal, name)]));
 }
 
+export type Person = {
+  userId: string;
+  /** All addresses that the user ever had, in lower case. */
+  emails: readonly string[];
+  /** At the identity provider, in lower case. */
+  subjects: readonly string[];
+  /** The user and the sessions of the user: their data is about the person. */
+  streams: ReadonlySet<string>;
+};
+
+const containsText = ({ emails, subjects }: Person): RawBuilder<unknown> => {
+  const texts = [...emails, ...subjects].map((text) => JSON.stringify(text).slice(1, -1));
+  return sql`
+    exists (select from unnest(${texts}::text[]) as text where position(text in lower(data::text || metadata::text)) > 0)`;
+};
+
+/**
+ * Returns those of these workspaces that have data about a person: which the user joined at any time, or whose events name
+ * the user or contain one of the texts.
+ */
+export async function findWorkspacesOfPerson(
+  db: Kysely<Database>,
+  person: Person,
+  workspaces: readonly string[],
+): Promise<string[]> {
+  const { userId } = person;
+  const { rows } = await sql<{ id: string }>`
+    select held as id from unnest(${workspaces}::text[]) as held where exists (
+      select from event
+      where stream_id = ${userId} and type = 'user.workspace_joined' and data ->> 'workspace_id' = held
+    ) or exists (
+      select from event
+      where workspace_id = held and (position(${userId} in data::text || metadata::text) > 0 or ${containsText(person)})
+    )`.execute(db);
+  return rows.map(({ id }) => id);
+}
+
 /** Events are looked at in slices of this many, and returned at most `foundMax` at a time. */
 const slice = 20_000;
 const foundMax = 200;
@@ -42,7 +79,7 @@ const foundMax = 200;
  */
 export async function findEvents(
   db: Kysely<Database>,
-  wanted: { userId: string; emails: readonly string[]; subjects: readonly string[]; streams: ReadonlySet<string> },
+  wanted: Person,
   after: number,
   isOwn: boolean,
 ): Promise<{ found: PositionedEvent[]; end: number | null }> {
@@ -51,13 +88,12 @@ export async function findEvents(
       select position from event where position > ${after} order by position limit ${slice}) as next`.execute(db);
   const end = ends[0]?.end ?? null;
   if (end === null) return { found: [], end };
-  const texts = [...wanted.emails, ...wanted.subjects].map((text) => JSON.stringify(text).slice(1, -1));
   const { rows } = await sql<EventRow>`
     select ${sql.raw(eventColumnNames)} from event
     where position > ${after} and position <= ${end} and (stream_id = ${wanted.userId}) = ${isOwn}::boolean and (
       stream_id = any(${[...wanted.streams]}::text[])
       or ${wanted.userId} in (metadata -> 'actor' ->> 'id', metadata -> 'actor' -> 'principal' ->> 'id')
-      or exists (select from unnest(${texts}::text[]) as text where position(text in lower(data::text || metadata::text)) > 0))
+      or ${containsText(wanted)})
     order by position limit ${foundMax}`.execute(db);
   const found = rows.map(toEvent);
   return { found, end: found.length < foundMax ? end : (found.at(-1)?.position ?? end) };

@@ -7,6 +7,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { fingerprintBody, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
+import { checkHold, isHeld, underHold } from '#libs/people/retention.ts';
 import { fileModel, type FileEvent, type FileRow } from './file-model.ts';
 import { toOpenAiFile, type OpenAiFile } from './to-openai-file.ts';
 
@@ -42,11 +43,14 @@ export type Files = {
   list(query: FileListQuery): Promise<FileRow[]>;
   /** Throws `not_found` for an unknown, deleted or expired file or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<FileRow>;
-  /** Hides the file immediately. Its blob stays until no open batch needs it. Throws `not_found` like `retrieve`. */
+  /**
+   * Hides the file immediately. Its blob stays until no open batch needs it. Throws `not_found` like `retrieve`, and conflict
+   * under legal hold.
+   */
   remove(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
   /** The row of a file, deleted or not. undefined when there never was such a file in the workspace. */
   find(workspaceId: string, id: string): Promise<FileRow | undefined>;
-  /** Appends `file.expired` for expired files; returns how many. */
+  /** Appends `file.expired` for expired files that are not under legal hold; returns how many. */
   expire(): Promise<number>;
 };
 
@@ -107,7 +111,9 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
     async remove(workspaceId, id, metadata) {
       await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const file = await unit.load(fileModel, id);
-        if (!file || file.workspace_id !== workspaceId || !isVisible(file, unit.now)) throw noSuchFile(id);
+        if (!file || file.workspace_id !== workspaceId || file.deleted_at !== null) throw noSuchFile(id);
+        if (await checkHold(unit.tx, workspaceId)) throw underHold([workspaceId], 'so its files cannot be deleted');
+        if (!isVisible(file, unit.now)) throw noSuchFile(id);
         await unit.append(fileModel, id, [{ type: 'file.deleted', data: {} }]);
       });
     },
@@ -117,6 +123,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         .select(['id', 'workspace_id'])
         .where('deleted_at', 'is', null)
         .where('expires_at', '<=', sql<Date>`clock_timestamp()`)
+        .where(sql<boolean>`not ${isHeld('workspace_id')}`)
         .orderBy('expires_at')
         .limit(500)
         .execute();
@@ -124,7 +131,8 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         const metadata = continuedBy('maintenance');
         await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
           const file = await unit.load(fileModel, id);
-          if (file && file.deleted_at === null && !isVisible(file, unit.now))
+          if (!file || file.deleted_at !== null || isVisible(file, unit.now)) return;
+          if (!(await checkHold(unit.tx, workspaceId)))
             await unit.append(fileModel, id, [{ type: 'file.expired', data: {} }]);
         });
       }
@@ -146,8 +154,9 @@ const uploaded = ({ purpose, filename, blob, expiresAfterSeconds }: NewFile, now
   },
 });
 
-/** By the database's clock, like every deadline. */
-const notExpired = sql<boolean>`(expires_at is null or expires_at > clock_timestamp())`;
+/** By the database's clock, like every deadline. Under legal hold, no file expires. */
+const notExpired = sql<boolean>`(
+  expires_at is null or expires_at > clock_timestamp() or ${isHeld('workspace_id')})`;
 
 function isVisible(file: FileRow, now: Date): boolean {
   return file.deleted_at === null && (file.expires_at === null || file.expires_at > now);

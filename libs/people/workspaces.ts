@@ -38,6 +38,7 @@ import { requireGuardrails } from '#libs/resources/guardrails.ts';
 import { firstProviders } from '#libs/resources/integrations/providers.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson } from '#libs/records/resource-row.ts';
+import { retentionLock, underHold, type LegalHold } from './retention.ts';
 import { peopleLock } from './users/users.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/own-limits.ts';
 
@@ -53,6 +54,8 @@ type WorkspaceDefaults = {
   user_api_key_config?: string | null;
   recording?: z.output<ReturnType<typeof recordingFields>> | null;
   hash_bodies?: boolean | null;
+  request_log_retention_days?: number | null;
+  results_retention_days?: number | null;
 };
 
 export type WorkspaceData = {
@@ -67,6 +70,8 @@ export type WorkspaceData = {
   batch_weight?: number;
   /** Absent if there are none. */
   guardrails?: GuardrailLists;
+  /** Absent if there never was one. */
+  legal_hold?: LegalHold;
 };
 
 export type LiveWorkspace = {
@@ -99,13 +104,16 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     update: {
       description:
         'Defaults, budgets and rates apply to all new calls of the workspace. Members of `defaults` that you leave ' +
-        'out are kept.',
+        'out are kept. While `legal_hold` is active, nothing of the workspace is deleted.',
       example: { usage_limits: [{ type: 'cost', credit_limit: 100_000, periodic_reset: 'monthly' }] },
     },
     delete: {
       description:
         'Revokes the keys of the workspace, cancels its batches and deletes its recorded bodies. Its events are kept.',
-      errors: { own_workspace: 'the key of the request belongs to this workspace' },
+      errors: {
+        own_workspace: 'the key of the request belongs to this workspace',
+        legal_hold: 'the workspace is under legal hold',
+      },
     },
   },
   path: '/v1/admin/workspaces',
@@ -116,7 +124,8 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
   slugs: { areGlobal: true },
   removal: {
     archives: true,
-    check({ id }, caller) {
+    check({ id, slug, data }, caller) {
+      if (data.legal_hold?.active === true) throw underHold([slug ?? id], 'so it cannot be deleted');
       if (id !== caller.workspaceId) return;
       const message =
         'The key of this request belongs to this workspace. Delete the workspace with a key of another workspace.';
@@ -124,7 +133,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     },
     also: endOfMemberships,
   },
-  locks: [peopleLock],
+  locks: [peopleLock, retentionLock],
   filters: {
     name: { schema: z.string().max(200), field: 'name', match: 'contains' },
     exact_name: { schema: z.string().max(200), field: 'name', match: 'equal' },
@@ -134,6 +143,12 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     if (fields.batch_weight !== undefined) await setBatchWeight(unit.tx, workspaceId, fields.batch_weight);
     const given = asJson(fields) as Partial<WorkspaceData>;
     if (given.usage_limits) given.usage_limits = storedLimits(given.usage_limits);
+    if (fields.legal_hold !== undefined) {
+      const { active, reason } = fields.legal_hold;
+      const before = row?.data.legal_hold;
+      const since = before?.active === active ? before.since : unit.now.toISOString();
+      given.legal_hold = { active, reason, since };
+    }
     if (defaults === undefined) return { data: given };
     if (defaults === null) return { data: { ...given, defaults } };
     const before = row?.data.defaults ?? {};
@@ -185,6 +200,8 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
           user_api_key_config: data.defaults.user_api_key_config ?? null,
           recording: data.defaults.recording ?? null,
           hash_bodies: data.defaults.hash_bodies ?? false,
+          request_log_retention_days: data.defaults.request_log_retention_days ?? null,
+          results_retention_days: data.defaults.results_retention_days ?? null,
         }
       : null,
     usage_limits: shownLimits(data.usage_limits ?? [], created_at, nowMs),
@@ -192,6 +209,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     pricing_adjustments: shownAdjustments(data.pricing_adjustments),
     allowed_networks: data.allowed_networks ?? null,
     batch_weight: data.batch_weight ?? 1,
+    legal_hold: data.legal_hold ?? null,
   }),
   viewSchema: WorkspaceObject,
 
@@ -333,6 +351,8 @@ async function checkDefaults(
     );
   }
   if (wanted.recording !== undefined) checked.recording = wanted.recording;
+  for (const member of ['request_log_retention_days', 'results_retention_days'] as const)
+    if (wanted[member] !== undefined) checked[member] = wanted[member];
   if (wanted.hash_bodies !== undefined) checked.hash_bodies = wanted.hash_bodies;
   if (config === null) checked.user_api_key_config = null;
   if (typeof config === 'string') {

@@ -84,6 +84,7 @@ const deleteFile = ({ files }: { files: Files }): Route => ({
   description: `Batches that have started keep their input file until they end. Deleting a file twice returns 404. ${atProvider}`,
   tag: 'Files',
   scope: 'files.write',
+  errors: { legal_hold: 'the workspace is under legal hold' },
   responses: { 200: { description: 'The file was deleted.', schema: FileDeletion } },
   ...withInput({ params }, async (input, request, response) => {
     const { file_id: id } = input.params;

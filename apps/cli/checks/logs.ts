@@ -3,7 +3,10 @@ import type { CheckContext, CheckOptions, CheckResult, Finding } from './check.t
 
 /** Compares the request log with the reports of the processes that wrote it. */
 export async function checkLogs({ db, onProgress }: CheckContext, { since }: CheckOptions): Promise<CheckResult> {
-  const { processes, idleProcesses, rows, missing, days } = await checkRequestLog(db, { since, onDay: onProgress });
+  const { processes, idleProcesses, rows, missing, deleted, days } = await checkRequestLog(db, {
+    since,
+    onDay: onProgress,
+  });
   const countState = (state: CheckedProcess['state']): number =>
     processes.filter((process) => process.state === state).length;
   return {
@@ -11,6 +14,7 @@ export async function checkLogs({ db, onProgress }: CheckContext, { since }: Che
       days,
       rows,
       missing_rows: missing,
+      deleted_rows: deleted,
       running_processes: countState('running'),
       stopped_processes: countState('ended'),
       killed_processes: countState('silent'),

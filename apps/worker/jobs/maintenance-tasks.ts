@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
-import { dropOldResults } from '#libs/batches/results/results-bucket.ts';
+import { deleteOldResults } from '#libs/batches/results/delete-old-results.ts';
 import { sweepUploads } from '#libs/files/uploads.ts';
 import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
@@ -11,7 +11,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
 import { deliveryDays, sweepDeliveries } from '#libs/resources/webhooks/webhook-deliveries.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
-import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
+import { deleteOldCalls } from '#libs/request-log/write/delete-old-calls.ts';
 import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
@@ -31,7 +31,7 @@ export const maintenanceTasks = (
 
 const dayMs = 86_400_000;
 
-/** Deletes what is older than the operator keeps it. Each deletion is an event. */
+/** Deletes what is older than the operator, or its workspace, keeps it. Each deletion is an event. */
 function retentionTasks(
   config: WorkerConfig,
   { db, databaseClock, eventLog, files, blobs }: Platform,
@@ -46,10 +46,8 @@ function retentionTasks(
       name: 'drop old results',
       everySeconds: 3_600,
       async run() {
-        const before = olderThan(config.SLUICE_RESULTS_RETENTION);
-        const { batches, chunks } = await dropOldResults(db, before);
-        await record('batch_results', 'batches', before, { workspaces: batches });
-        await record('batch_chunks', 'chunks', before, { unknown: chunks });
+        const times = { days: config.SLUICE_RESULTS_RETENTION / dayMs, nowMs: databaseClock.now() };
+        await deleteOldResults(db, times, (deleted) => recordDeletion(eventLog, deleted));
       },
     },
     {
@@ -57,9 +55,7 @@ function retentionTasks(
       everySeconds: 3_600,
       async run() {
         const days = Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / dayMs);
-        await dropRequestLogPartitions(db, days, databaseClock.now(), () =>
-          record('request_log', 'days', olderThan(days * dayMs), { unknown: 1 }),
-        );
+        await deleteOldCalls(db, days, databaseClock.now(), (deleted) => recordDeletion(eventLog, deleted));
       },
     },
     {

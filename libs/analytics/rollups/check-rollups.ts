@@ -12,7 +12,7 @@ import {
   type Cube,
   type Grain,
 } from '../aggregate-calls.ts';
-import { bucketIn, readRollupState, recordedIn, reportChange, rollUp } from './roll-up.ts';
+import { bucketIn, exceptDeleted, readRollupState, recordedIn, reportChange, rollUp } from './roll-up.ts';
 import { mergeRanges, type TimeRange } from '../time-ranges.ts';
 
 export type CheckedDay = {
@@ -95,12 +95,14 @@ async function compare(
     metadata: sql`(key = ${sql.lit(userKey)} or ${ofKey})`,
     value: sql`(key not like ${sql.lit(`${metadataKeyPrefix}%`)} or ${ofKey})`,
   }[cube];
+  const isWhole = await exceptDeleted(tx, [range]);
+  const wide = wideMinutes({ where: sql`${recordedIn(range)} and ${isWhole.record}` });
   const { rows } = await sql<{ rows: number; different: number }>`
     with computed as materialized (
-        select ${rollupColumns(cube)} from (${rollUpMinutes(cube, grain, wideMinutes({ where: recordedIn(range) }))}) as made where ${isComplete}),
+        select ${rollupColumns(cube)} from (${rollUpMinutes(cube, grain, wide)}) as made where ${isComplete}),
       kept as materialized (
         select ${rollupColumns(cube)} from ${sql.table(`${cube}_rollup`)} as made
-        where grain = ${sql.lit(grain)} and ${bucketIn(range)} and ${isComplete})
+        where grain = ${sql.lit(grain)} and ${bucketIn(range)} and ${isComplete} and ${isWhole.bucket})
     select (select count(*) from kept) as rows, (
       select count(*) from (
         (table computed except all table kept) union all (table kept except all table computed)) as difference

@@ -190,12 +190,13 @@ function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
 
 async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
   for (const ranges of inPieces(minutes, 'minute')) {
+    const isWhole = await exceptDeleted(tx, ranges);
     const records = {
-      rows: anyOf(ranges.map((range) => minutesIn('id', range))),
-      packs: anyOf(ranges.map((range) => minutesIn('last_id', range))),
+      rows: sql`${anyOf(ranges.map((range) => minutesIn('id', range)))} and ${isWhole.record}`,
+      packs: sql`${anyOf(ranges.map((range) => minutesIn('last_id', range)))} and ${isWhole.record}`,
     };
     await admitKeys(tx, records, nowMs);
-    for (const cube of cubes) await deleteBuckets(tx, cube, 'minute', ranges);
+    for (const cube of cubes) await deleteBuckets(tx, cube, 'minute', isWhole.bucket, ranges);
     // One statement reads the records once for all cubes.
     const wide = wideMinutes(records);
     const made = { call: sql`select * from wide_call`, metadata: sql`select * from wide_metadata` };
@@ -210,9 +211,11 @@ async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number
 /** Makes the buckets of a grain from finer ones. */
 async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
   for (const ranges of inPieces(buckets, to)) {
+    const isWhole = await exceptDeleted(tx, ranges);
     for (const cube of cubesWithGrain(to)) {
-      const where = sql`grain = ${sql.lit(sourceGrain(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
-      await deleteBuckets(tx, cube, to, ranges);
+      const where = sql`
+        grain = ${sql.lit(sourceGrain(cube, to))} and ${anyOf(ranges.map(bucketIn))} and ${isWhole.bucket}`;
+      await deleteBuckets(tx, cube, to, isWhole.bucket, ranges);
       await insertRows(cube, to, aggregateRollup(cube, to, where)).execute(tx);
     }
   }
@@ -244,11 +247,35 @@ function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
 const anyOf = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
   sql`((${sql.join(conditions, sql`) or (`)}))`;
 
-async function deleteBuckets(tx: Tx, cube: Cube, grain: Grain, ranges: readonly TimeRange[]): Promise<void> {
+async function deleteBuckets(
+  tx: Tx,
+  cube: Cube,
+  grain: Grain,
+  isWhole: RawBuilder<unknown>,
+  ranges: readonly TimeRange[],
+): Promise<void> {
   await sql`
-    delete from ${sql.table(`${cube}_rollup`)} where grain = ${sql.lit(grain)} and ${anyOf(ranges.map(bucketIn))}`.execute(
-    tx,
+    delete from ${sql.table(`${cube}_rollup`)}
+    where grain = ${sql.lit(grain)} and ${anyOf(ranges.map(bucketIn))} and ${isWhole}`.execute(tx);
+}
+
+/**
+ * Conditions on records and on buckets that leave out the days of workspaces whose calls retention has deleted
+ * (libs/request-log/write/delete-old-calls.ts). Their rollups stay as they are, because they can no longer be computed.
+ */
+export async function exceptDeleted(
+  db: Kysely<Database>,
+  ranges: readonly TimeRange[],
+): Promise<Record<'record' | 'bucket', RawBuilder<unknown>>> {
+  const days = ranges.map(({ from, to }) => sql`recorded_on between ${utcDay(from)} and ${utcDay(to - 1)}`);
+  const { rows } = await sql<{ workspace: string; day: string }>`
+    select distinct workspace_id as workspace, recorded_on as day from request_log_deleted where ${anyOf(days)}`.execute(
+    db,
   );
+  if (rows.length === 0) return { record: sql`true`, bucket: sql`true` };
+  const isWhole = (day: RawBuilder<unknown>): RawBuilder<unknown> => sql`(workspace_id, ${day}) not in (
+    select * from unnest(${rows.map((row) => row.workspace)}::text[], ${rows.map((row) => row.day)}::date[]) as deleted)`;
+  return { record: isWhole(sql`recorded_on`), bucket: isWhole(sql`(bucket at time zone 'UTC')::date`) };
 }
 
 const insertRows = (cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> => sql`

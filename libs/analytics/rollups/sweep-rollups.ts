@@ -1,5 +1,6 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { deleteUnheld, isHeld } from '#libs/people/retention.ts';
 import { cubesWithGrain, grainMs, type Grain } from '../aggregate-calls.ts';
 import { forgetUnusedKeys } from './rollup-keys.ts';
 
@@ -12,7 +13,7 @@ export type RollupRetention = Readonly<Record<Exclude<Grain, 'ten_minutes'>, num
 const chunkRows = 5_000;
 
 /**
- * Deletes expired buckets and feedback, a few thousand rows at a time. Hours are retained at least as long as the
+ * Deletes expired buckets, and feedback that is not under legal hold, a few thousand rows at a time. Hours are retained at least as long as the
  * request log, because a late row changes its day, which is made from hours; minutes are made again from the log.
  * Queries stop reading old buckets before the first of them is deleted. Returns how many rows of rollups and of feedback
  * were deleted.
@@ -42,14 +43,26 @@ export async function sweepRollups(
       rollups += await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
   }
   await forgetUnusedKeys(db, nowMs);
-  return { rollups, feedback: await deleteBefore(db, 'feedback', 'created_at', keptFrom.day) };
+  return {
+    rollups,
+    feedback: await deleteBefore(db, 'feedback', 'created_at', keptFrom.day, sql`not ${isHeld('workspace_id')}`),
+  };
 }
 
-async function deleteBefore(db: Kysely<Database>, table: string, column: string, before: Date): Promise<number> {
+async function deleteBefore(
+  db: Kysely<Database>,
+  table: string,
+  column: string,
+  before: Date,
+  condition: RawBuilder<unknown> = sql`true`,
+): Promise<number> {
   for (let sum = 0; ;) {
-    const { numAffectedRows } = await sql`
-      delete from ${sql.table(table)} where ctid = any (array(
-        select ctid from ${sql.table(table)} where ${sql.ref(column)} < ${before} limit ${chunkRows}))`.execute(db);
+    const { numAffectedRows } = await deleteUnheld(db, (tx) =>
+      sql`
+        delete from ${sql.table(table)} where ctid = any (array(
+          select ctid from ${sql.table(table)} where ${sql.ref(column)} < ${before} and ${condition}
+          limit ${chunkRows}))`.execute(tx),
+    );
     const deleted = Number(numAffectedRows ?? 0);
     sum += deleted;
     if (deleted < chunkRows) return sum;

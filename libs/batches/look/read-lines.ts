@@ -294,7 +294,7 @@ function matches(line: BatchLineObject, filters: Filters): boolean {
   );
 }
 
-/** Result rows are deleted some days after a batch (SLUICE_RESULTS_RETENTION). The results remain in its files. */
+/** Result rows are deleted some days after a batch (libs/batches/results/delete-old-results.ts). Its files keep the results. */
 export async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Promise<void> {
   if (batch.completed + batch.failed === 0) return;
   const { rows } = await sql`
@@ -303,7 +303,7 @@ export async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow
   );
   if (rows.length > 0) return;
   const message =
-    'The individual results of this batch were deleted after their retention period (SLUICE_RESULTS_RETENTION). Download its output_file_id and error_file_id, which contain all lines.';
+    'The individual results of this batch were deleted after their retention period (SLUICE_RESULTS_RETENTION, or results_retention_days of the workspace). Download its output_file_id and error_file_id, which contain all lines.';
   throw new GatewayError('conflict', 'results_not_kept', message, { param: 'batch_id' });
 }
 

@@ -34,6 +34,9 @@ function isPattern(rule: string): boolean {
   }
 }
 
+const retentionDays = (text: string) =>
+  z.int().min(1).max(3_650).nullish().describe(`${text} Null for the default of the installation.`);
+
 /** Bodies of calls in the request log. */
 export const recordingFields = () =>
   z.strictObject({
@@ -41,7 +44,7 @@ export const recordingFields = () =>
     redact: redactPatterns()
       .optional()
       .describe('RE2 patterns. Matching text is replaced by [redacted] before bodies are stored.'),
-    retention_days: z.int().min(1).max(3_650).nullish().describe('Null for the default of the installation.'),
+    retention_days: retentionDays('Days for which bodies are kept.'),
   });
 
 /** The defaults for the calls of a workspace, which calls and their keys can override. */
@@ -60,6 +63,8 @@ const defaults = z.strictObject({
     .boolean()
     .nullish()
     .describe('Whether the request log has a salted SHA-256 of each request and answer. Default false.'),
+  request_log_retention_days: retentionDays('Days for which records of calls are kept.'),
+  results_retention_days: retentionDays('Days for which results of single batch lines are kept. Files keep them.'),
   /** Clients send answers back. */
   is_default: z.int().optional(),
   object: z.literal('workspace').optional(),
@@ -83,6 +88,13 @@ export const workspaceFields = {
       'The share of the workers that the batches of the workspace get while others have batches too, relative to their ' +
         'weights. Default 1.',
     ),
+  legal_hold: z
+    .strictObject({ active: z.boolean(), reason: text({ min: 1, max: 500 }) })
+    .optional()
+    .describe(
+      'Sets (`active: true`) or lifts a legal hold. While it is active, nothing is deleted: call records, bodies, results, ' +
+        'files, exports, feedback and the workspace stay. The log keeps the reason.',
+    ),
 };
 
 /** A workspace in answers; times in ISO 8601. */
@@ -104,6 +116,8 @@ export const WorkspaceObject = z.object({
       user_api_key_config: z.string().nullable(),
       recording: anyObject().nullable(),
       hash_bodies: z.boolean(),
+      request_log_retention_days: z.int().nullable(),
+      results_retention_days: z.int().nullable(),
     })
     .nullable(),
   usage_limits: z.array(anyObject()),
@@ -112,6 +126,8 @@ export const WorkspaceObject = z.object({
   pricing_adjustments: anyObject().nullable(),
   allowed_networks: z.array(z.string()).nullable(),
   batch_weight: z.number(),
+  /** The last one that was set or lifted; `since`: when, in ISO 8601. */
+  legal_hold: z.object({ active: z.boolean(), reason: z.string(), since: z.string() }).nullable(),
   created_at: z.string(),
   last_updated_at: z.string(),
   /** Only for a single workspace: its newest members, a hundred at most. */

@@ -212,6 +212,7 @@ function serverSettings(options: {
     unix_socket_directories: '',
     password_encryption: 'scram-sha-256',
     max_connections: options.maxConnections,
+    max_locks_per_transaction: 256, // A statement can lock the tables and indexes of all days of the request log.
 
     shared_buffers: '256MB',
     effective_cache_size: '1GB',

@@ -1,11 +1,11 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { erasedText } from '#libs/event-log/erase-events.ts';
+import { erasedText, findWorkspacesOfPerson, type Person } from '#libs/event-log/erase-events.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Person } from './personal-texts.ts';
+import { findHeld, underHold } from '../retention.ts';
 
-/** What the events of a deleted user say about the person. Throws not_found, and conflict for a user who is not deleted. */
+/** Finds a person who can be erased. Throws not_found, and conflict for a user who is not deleted. */
 export async function findPerson(db: Kysely<Database>, userId: string): Promise<Person> {
   const { rows: users } = await sql<{ deleted_at: Date | null }>`
     select deleted_at from resource where kind = 'user' and id = ${userId}`.execute(db);
@@ -15,6 +15,11 @@ export async function findPerson(db: Kysely<Database>, userId: string): Promise<
     const message = `The user '${userId}' can still sign in. Delete the user first.`;
     throw new GatewayError('conflict', 'user_not_deleted', message);
   }
+  return await readPerson(db, userId);
+}
+
+/** What the events of a user say about the person. */
+export async function readPerson(db: Kysely<Database>, userId: string): Promise<Person> {
   const emails = new Set<string>();
   const subjects = new Set<string>();
   const note = (texts: Set<string>, text: unknown): void => {
@@ -34,6 +39,25 @@ export async function findPerson(db: Kysely<Database>, userId: string): Promise<
     select id from resource where kind = 'session' and data -> 'principal' ->> 'id' = ${userId}`.execute(db);
   const streams = new Set([userId, ...sessions.map(({ id }) => id)]);
   return { userId, emails: [...emails], subjects: [...subjects], streams };
+}
+
+/**
+ * Refuses to erase a person whose data is in workspaces under legal hold. `findCalls` returns those of these workspaces
+ * that have calls of the user. Throws conflict (`legal_hold`).
+ */
+export async function refuseHeldPerson(
+  db: Kysely<Database>,
+  person: Person,
+  findCalls: (workspaces: readonly string[]) => Promise<string[]> = () => Promise.resolve([]),
+): Promise<void> {
+  const held = await findHeld(db);
+  if (held.length === 0) return;
+  const ids = held.map(({ id }) => id);
+  let found = await findWorkspacesOfPerson(db, person, ids);
+  if (found.length === 0) found = await findCalls(ids);
+  if (found.length === 0) return;
+  const names = held.filter(({ id }) => found.includes(id)).map(({ id, slug }) => slug ?? id);
+  throw underHold(names, 'so a person whose data is there cannot be erased');
 }
 
 /** The deleted users who wait for their erasure, and the events that requested it. */

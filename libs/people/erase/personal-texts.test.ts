@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
+import type { Person } from '#libs/event-log/erase-events.ts';
 import type { PositionedEvent } from '#libs/event-log/read-events.ts';
-import { erasePersonalTexts, type Person } from './personal-texts.ts';
+import { erasePersonalTexts } from './personal-texts.ts';
 
 const person: Person = {
   userId: 'user_1',

@@ -1,16 +1,6 @@
-import { eraseTexts } from '#libs/event-log/erase-events.ts';
+import { eraseTexts, type Person } from '#libs/event-log/erase-events.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { PositionedEvent } from '#libs/event-log/read-events.ts';
-
-export type Person = {
-  userId: string;
-  /** All addresses that the user ever had, in lower case. */
-  emails: readonly string[];
-  /** At the identity provider, in lower case. */
-  subjects: readonly string[];
-  /** The user and the sessions of the user: their data is about the person. */
-  streams: ReadonlySet<string>;
-};
 
 const ownMembers = new Set(['email', 'first_name', 'last_name', 'subject', 'address', 'addresses', 'user_agent']);
 const placeMembers = new Set(['address', 'addresses']);

@@ -10,6 +10,7 @@ import {
 import type { Database } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { erasureQuery, readErasure } from '../erase/erasure-query.ts';
+import { readPerson, refuseHeldPerson } from '../erase/find-person.ts';
 import { refuseHigherOrganisationRole } from '#libs/http/rights.ts';
 import type { LiveUser } from '#libs/http/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -65,6 +66,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
         last_owner: 'the organisation needs at least one owner',
         higher_role: 'the user has more rights than the key of the request',
         missing_required_parameter: '`erase` without `reason`',
+        legal_hold: '`erase`, and data about the person is in a workspace under legal hold',
       },
     },
   },
@@ -102,6 +104,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
         await revokeKeys(unit, locked);
         const reason = readErasure(query);
         if (reason === null) return;
+        await refuseHeldPerson(unit.tx, await readPerson(unit.tx, user.id));
         await unit.append(userModel, user.id, [{ type: 'user.erasure_requested', data: { reason } }]);
       },
     },

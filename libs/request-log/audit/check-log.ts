@@ -26,6 +26,8 @@ export type LogCheck = {
   /** Number of existing rows and of missing rows, for all processes. */
   rows: number;
   missing: number;
+  /** Rows that retention deleted of days that other workspaces still need. */
+  deleted: number;
   /** In the order of their start. Processes that stopped cleanly without recording a row are only counted. */
   processes: CheckedProcess[];
   idleProcesses: number;
@@ -82,10 +84,12 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
     );
     const listed = judged.filter((process) => !isIdle(process));
     const gaps = await locateGaps(tx, days, listed, tallies);
+    const deleted = await countDeleted(tx, firstDay);
     return {
       firstDay,
       days: days.length,
-      rows: listed.reduce((sum, process) => sum + process.rows, 0),
+      rows: listed.reduce((sum, process) => sum + process.rows, 0) - deleted,
+      deleted,
       missing: listed.reduce((sum, process) => sum + process.missing, 0),
       processes: listed.map((process) => ({ ...process, gaps: gaps.get(process.processId) ?? [] })),
       idleProcesses: judged.length - listed.length,
@@ -104,10 +108,21 @@ async function tallyDay(tx: Snapshot, day: string): Promise<(Omit<DayTally, 'day
   return rows;
 }
 
-/** The sequences of all records of a day. */
+/** The sequences of all records of a day, those that retention deleted included. */
 const sequencesOf = (day: string): RawBuilder<unknown> => sql`(
   select process_id, sequence from ${sql.table(partitionName(day))}
-  union all select process_id, unnest(sequence) from ${sql.table(partitionName(day, 'request_log_pack'))}) as record`;
+  union all select process_id, unnest(sequence) from ${sql.table(partitionName(day, 'request_log_pack'))}
+  union all select process_id, generate_series(lower(part), upper(part) - 1)
+    from request_log_deleted cross join lateral unnest(sequences) as part
+    where recorded_on = ${day}::date) as record`;
+
+async function countDeleted(tx: Snapshot, firstDay: string | null): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select coalesce(sum(upper(part) - lower(part)), 0)::bigint as count
+    from request_log_deleted cross join lateral unnest(sequences) as part
+    where recorded_on >= ${firstDay}::date`.execute(tx);
+  return rows[0]?.count ?? 0;
+}
 
 /** The reports of processes that have reported since `firstDay` or have rows, in the order of their start. */
 async function readProcesses(

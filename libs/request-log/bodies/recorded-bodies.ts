@@ -5,6 +5,7 @@ import { LRUCache } from 'lru-cache';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { deleteUnheld, isHeld } from '#libs/people/retention.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import { bodyKeyOwner } from './body-recorder.ts';
 import { bodyCipher, documentBytesMax } from './seal-bodies-worker.ts';
@@ -72,8 +73,8 @@ function openBodies(sealed: Buffer, key: Buffer, identity: string): RecordedText
 const sweptAtOnce = 500;
 
 /**
- * Deletes expired bodies, and those of deleted workspaces, with their blobs and keys. Returns of how many calls of each
- * workspace bodies were deleted.
+ * Deletes expired bodies, and those of deleted workspaces, with their blobs and keys, except under legal hold. Returns of
+ * how many calls of each workspace bodies were deleted.
  */
 export async function sweepRecordedBodies(
   db: Kysely<Database>,
@@ -81,12 +82,15 @@ export async function sweepRecordedBodies(
 ): Promise<Map<string, number>> {
   const swept = new Map<string, number>();
   for (;;) {
-    const { rows } = await sql<{ blob: string; workspaceId: string; calls: number }>`
-      delete from recorded_bodies where id in (
-        select id from recorded_bodies where expires_at < clock_timestamp() or workspace_id in (
-          select id from resource where kind = 'workspace' and deleted_at is not null)
-        limit ${sweptAtOnce})
-      returning blob, workspace_id as "workspaceId", cardinality(offsets) - 1 as calls`.execute(db);
+    const { rows } = await deleteUnheld(db, (tx) =>
+      sql<{ blob: string; workspaceId: string; calls: number }>`
+        delete from recorded_bodies where id in (
+          select id from recorded_bodies where not ${isHeld('workspace_id')}
+            and (expires_at < clock_timestamp() or workspace_id in (
+              select id from resource where kind = 'workspace' and deleted_at is not null))
+          limit ${sweptAtOnce})
+        returning blob, workspace_id as "workspaceId", cardinality(offsets) - 1 as calls`.execute(tx),
+    );
     // If the process crashes here, the sweep of blobs deletes the remaining blob.
     for (const { blob, workspaceId, calls } of rows) {
       await blobs.remove(blob);

@@ -6,6 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { columnList, type RequestLogTable } from '../columns.ts';
 import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';
 import { rangesOf, rollupConditions, sharedLogConditions } from './call-conditions.ts';
+import { listLogDays, nextDay } from '../write/log-partitions.ts';
 import { fromLogId, lowestLogUuid, getLogUuidTime, toLogId, utcDay } from '../row/log-id.ts';
 
 export type LogListRow = RequestLogTable;
@@ -35,14 +36,10 @@ export async function selectLogs(
   return isSearch(query) ? await selectInTime(db, searchTimeoutMs, select) : await select(db);
 }
 
-/** Packs that are read together: at first, and after every doubling. */
-const packsMin = 4;
-const packsMax = 256;
+/** A statement plans and locks all days that it can read, with their indexes, so a page reads this many at a time. */
+const daysAtOnce = 32;
 
-/**
- * Returns up to `limit + 1` records, newest first: rows, and lines of packs. Packs are read from the newest end
- * backwards until none that is left can have a line of the page. Throws invalid_request after `timeoutMs`.
- */
+/** Returns up to `limit + 1` records, newest first. Throws invalid_request after `timeoutMs`. */
 export async function selectPage(
   db: Kysely<Database>,
   workspaceId: string,
@@ -50,6 +47,48 @@ export async function selectPage(
   timeoutMs = Number.POSITIVE_INFINITY,
 ): Promise<LogListRow[]> {
   const endsAtMs = performance.now() + timeoutMs;
+  const found: LogListRow[] = [];
+  for (const span of await toSpans(db, query)) {
+    const part = { ...query, ...span, limit: query.limit - found.length };
+    found.push(...(await selectSpan(db, workspaceId, part, { endsAtMs, timeoutMs })));
+    if (found.length > query.limit) break;
+  }
+  return found;
+}
+
+/** Divides the time of a page into spans of a few days, newest first. */
+async function toSpans(db: Kysely<Database>, query: PageQuery): Promise<Pick<PageQuery, 'fromMs' | 'toMs'>[]> {
+  const { from, to } = toBounds(query);
+  const logDays = await listLogDays(db);
+  const days = logDays.map(({ day }) => day).filter((day) => day >= (from?.day ?? '') && !(day > (to?.day ?? day)));
+  if (days.length <= daysAtOnce) return [{}];
+  const spans: Pick<PageQuery, 'fromMs' | 'toMs'>[] = [];
+  for (let end = days.length; end > 0; end -= daysAtOnce) {
+    const [first = '', last = ''] = [days[Math.max(0, end - daysAtOnce)], days[end - 1]];
+    // The newest span has no end, because the next day can begin at any time.
+    const toMs = end === days.length ? Number.POSITIVE_INFINITY : Date.parse(nextDay(last));
+    spans.push({
+      fromMs: Math.max(query.fromMs ?? 0, Date.parse(first)),
+      toMs: Math.min(query.toMs ?? Number.POSITIVE_INFINITY, toMs),
+    });
+  }
+  return spans;
+}
+
+/** Packs that are read together: at first, and after every doubling. */
+const packsMin = 4;
+const packsMax = 256;
+
+/**
+ * Returns up to `limit + 1` records of a span, newest first: rows, and lines of packs. Packs are read from the newest end
+ * backwards until none that is left can have a line of the page.
+ */
+async function selectSpan(
+  db: Kysely<Database>,
+  workspaceId: string,
+  query: PageQuery & { limit: number },
+  { endsAtMs, timeoutMs }: { endsAtMs: number; timeoutMs: number },
+): Promise<LogListRow[]> {
   const wanted = query.limit + 1;
   const rows: LogListRow[] = [];
   for (const part of rowStatements(db, workspaceId, query)) {

@@ -8,6 +8,7 @@ import { continuedBy } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { deleteUnheld, isHeld } from '#libs/people/retention.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
@@ -292,19 +293,23 @@ const tooLarge = (rowsMax: number): GatewayError =>
   );
 
 /**
- * Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`. Returns how many of
- * each workspace.
+ * Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`, except under legal
+ * hold. Returns how many of each workspace.
  */
 export async function sweepLogExports(db: Kysely<Database>, retentionMs: number): Promise<Map<string, number>> {
-  const { rows } = await sql<{ workspaceId: string; count: number }>`
-    with deleted as (
-      delete from log_export_part using resource
-      where resource.id = log_export_part.export_id and (
-        resource.deleted_at is not null or resource.data ->> 'status' in ('stopped', 'failed')
-        or (resource.data ->> 'status' = 'success'
-          and resource.updated_at < clock_timestamp() - ${retentionMs} * interval '1 millisecond'))
-      returning log_export_part.workspace_id, export_id
-    )
-    select workspace_id as "workspaceId", count(distinct export_id)::int as count from deleted group by 1`.execute(db);
+  const { rows } = await deleteUnheld(db, (tx) =>
+    sql<{ workspaceId: string; count: number }>`
+      with deleted as (
+        delete from log_export_part using resource
+        where resource.id = log_export_part.export_id and not ${isHeld('log_export_part.workspace_id')} and (
+          resource.deleted_at is not null or resource.data ->> 'status' in ('stopped', 'failed')
+          or (resource.data ->> 'status' = 'success'
+            and resource.updated_at < clock_timestamp() - ${retentionMs} * interval '1 millisecond'))
+        returning log_export_part.workspace_id, export_id
+      )
+      select workspace_id as "workspaceId", count(distinct export_id)::int as count from deleted group by 1`.execute(
+      tx,
+    ),
+  );
   return new Map(rows.map(({ workspaceId, count }) => [workspaceId, count]));
 }

@@ -3,6 +3,18 @@ import type { Database } from '#libs/database/schema.ts';
 
 const rowsAtOnce = 5_000;
 
+/** Returns those of these workspaces in which a user has made calls. */
+export async function findWorkspacesWithCalls(
+  db: Kysely<Database>,
+  userId: string,
+  workspaces: readonly string[],
+): Promise<string[]> {
+  const { rows } = await sql<{ id: string }>`
+    select held as id from unnest(${workspaces}::text[]) as held
+    where exists (select from request_log where workspace_id = held and user_id = ${userId})`.execute(db);
+  return rows.map(({ id }) => id);
+}
+
 /**
  * Replaces the e-mail addresses of a user, which are in lower case, by the user's ID in the metadata of calls, and removes
  * the recorded bodies of the user's calls. (What remains of these in shared blobs is encrypted, and is deleted with the

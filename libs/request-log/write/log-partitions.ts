@@ -4,8 +4,8 @@ import { utcDay } from '../row/log-id.ts';
 
 const dayMs = 86_400_000;
 /** The tables of the log. Both have a partition for each day. */
-const tables = ['request_log_row', 'request_log_pack'] as const;
-type LogTable = (typeof tables)[number];
+export const logTables = ['request_log_row', 'request_log_pack'] as const;
+export type LogTable = (typeof logTables)[number];
 const partitionShape = /^request_log_row_(\d{4})(\d{2})(\d{2})$/;
 
 /** The partition of a day (`YYYY-MM-DD`) of a table of the request log. */
@@ -24,7 +24,7 @@ export async function ensureLogPartition(db: Kysely<Database>, day: string): Pro
   if (!partitionShape.test(partitionName(day))) throw new Error(`not a day: ${day}`);
   await db.transaction().execute(async (tx) => {
     await sql`select pg_advisory_xact_lock(hashtextextended('request_log partitions', 0))`.execute(tx);
-    for (const table of tables) {
+    for (const table of logTables) {
       const name = partitionName(day, table);
       if ((await listPartitions(tx, table)).includes(name)) continue;
       const partition = sql.table(name);
@@ -33,48 +33,6 @@ export async function ensureLogPartition(db: Kysely<Database>, day: string): Pro
         for values from (${sql.lit(day)}) to (${sql.lit(nextDay(day))})`.execute(tx);
     }
   });
-}
-
-/**
- * Applies retention: drops the partitions of days that ended more than `olderThanDays` days ago, oldest first, and
- * returns their names. No row of the log is read or deleted individually, so time and memory do not depend on the
- * number of rows. The reports of processes about those days are deleted too. Throws Postgres's lock timeout (55P03)
- * when another session reads the log for longer than 2 s, because writers would wait behind this transaction.
- * Partitions that were dropped before stay dropped; call again later. `onDropped` is called after each day.
- */
-export async function dropRequestLogPartitions(
-  db: Kysely<Database>,
-  olderThanDays: number,
-  nowMs: number,
-  onDropped: () => Promise<void> = () => Promise.resolve(),
-): Promise<string[]> {
-  if (!Number.isInteger(olderThanDays) || olderThanDays < 1) {
-    throw new RangeError(`the request log must be kept for a whole number of days, at least 1, not ${olderThanDays}`);
-  }
-  const keptFrom = utcDay(nowMs - olderThanDays * dayMs);
-  const old = (await listLogDays(db)).filter(({ day }) => day < keptFrom);
-  for (const { day } of old) {
-    await db.transaction().execute(async (tx) => {
-      await sql`set local lock_timeout = '2s'`.execute(tx);
-      const partitions = tables.map((table) => sql.table(partitionName(day, table)));
-      await sql`drop table if exists ${sql.join(partitions)}`.execute(tx);
-    });
-    await onDropped();
-  }
-  await forgetProcesses(db, keptFrom);
-  return old.map(({ partition }) => partition);
-}
-
-/**
- * Deletes the reports of processes about deleted days. A process whose last report is more than a day older is deleted
- * as well; the extra day is needed because the times of its rows come from its own clock.
- */
-async function forgetProcesses(db: Kysely<Database>, keptFrom: string): Promise<void> {
-  await db.deleteFrom('request_log_day').where('recorded_on', '<', keptFrom).execute();
-  await db
-    .deleteFrom('request_log_process')
-    .where('heard_at', '<', new Date(Date.parse(keptFrom) - dayMs))
-    .execute();
 }
 
 /** Returns the days (`YYYY-MM-DD`) that the log has a partition for, oldest first, each with the partition's name. */

@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch/batch-model.ts';
-import { dropOldResults, ensureResultsPartition } from '#libs/batches/results/results-bucket.ts';
+import { deleteOldResults } from '#libs/batches/results/delete-old-results.ts';
+import { ensureResultsPartition } from '#libs/batches/results/results-bucket.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
@@ -59,17 +60,31 @@ test('old partitions are dropped with the chunks of their batches, but not those
       insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count, settled)
       values (${batch}, 0, 0, 1, 1, 1, 1, '\\x80'), (${batch}, 1, 1, 1, 2, 2, 1, '\\x80')`.execute(database.db);
   }
-  const farAhead = new Date(today.getTime() + 10 * 86_400_000);
-  expect(await dropOldResults(database.db, today)).toEqual({ days: ['2020-05-01'], batches: new Map(), chunks: 2 });
+  const deleted = new Map<string, number | undefined>();
+  const deleteUntil = (days: number): Promise<string[]> => {
+    const times = { days: 1, nowMs: today.getTime() + (days + 1) * 86_400_000 };
+    return deleteOldResults(database.db, times, ({ kind, workspaces, unknown }) => {
+      deleted.set(kind, workspaces?.get('ws_1') ?? unknown);
+      return Promise.resolve();
+    });
+  };
+  expect(await deleteUntil(0)).toEqual(['2020-05-01']);
+  expect(deleted.get('batch_chunks')).toBe(2);
   expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
-  expect(await dropOldResults(database.db, farAhead)).toEqual({ days: [], batches: new Map(), chunks: 0 });
+  expect(await deleteUntil(10)).toEqual([]);
+  expect(deleted.get('batch_chunks')).toBe(0);
   expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
   await sql`update batch set status = 'completed'`.execute(database.db);
-  expect(await dropOldResults(database.db, farAhead)).toEqual({
-    days: [bucket],
-    batches: new Map([['ws_1', 2]]),
-    chunks: 4,
-  });
+  await sql`
+    insert into batch_result (bucket, batch_id, stripe, first_line, last_line, version, lines, lengths, statuses, digests, data)
+    values (${bucket}::date, ${id}, 0, 1, 1, 1, '{1}', '{1}', '{200}', '\\x00', '\\x00')`.execute(database.db);
+  expect(await deleteUntil(10)).toEqual([bucket]);
+  expect(deleted).toEqual(
+    new Map([
+      ['batch_results', 1],
+      ['batch_chunks', 4],
+    ]),
+  );
   expect(await chunks()).toEqual([]);
   // A late settle of the same process creates it again instead of failing.
   await ensureResultsPartition(database.db, bucket);

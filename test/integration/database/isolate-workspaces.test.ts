@@ -70,7 +70,7 @@ function valueOf(name: string, type: string, workspaceId: string): unknown {
   if (type === 'bytea') return Buffer.from('x');
   if (type === 'boolean') return false;
   if (type.startsWith('timestamp') || type === 'date') return '2026-01-31';
-  if (type.endsWith('[]')) return '{}';
+  if (type.endsWith('[]') || type.endsWith('multirange')) return '{}';
   if (/int|numeric|double|real|xid8/.test(type)) return workspaceId === 'ws_a' ? 1 : 2;
   return `${name} of ${workspaceId}`;
 }

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test }
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/audit/check-log.ts';
-import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
+import { deleteOldCalls } from '#libs/request-log/write/delete-old-calls.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
 import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/write/request-log.ts';
 import { eventually } from '#test/eventually.ts';
@@ -219,7 +219,7 @@ describe('over several days', () => {
   test('rows that retention dropped are not missing, and those at the start of what it kept are', async () => {
     const log = await writeThreeDays();
     expect(await check()).toMatchObject({ firstDay: dayAt(-2), rows: 20, missing: 0 });
-    await dropRequestLogPartitions(database.db, 1, todayMs);
+    await deleteOldCalls(database.db, 1, todayMs);
     expect(await check()).toMatchObject({
       firstDay: dayAt(-1),
       rows: 10,
@@ -263,7 +263,7 @@ describe('over several days', () => {
     await log.stop?.();
     await sql`update request_log_process set heard_at = heard_at - interval '3 days'
       where process_id = ${old.processId}`.execute(database.db);
-    await dropRequestLogPartitions(database.db, 1, todayMs);
+    await deleteOldCalls(database.db, 1, todayMs);
     const processes = await sql`select process_id from request_log_process`.execute(database.db);
     expect(processes.rows).toEqual([{ process_id: log.processId }]);
     const days = await sql`select recorded_on from request_log_day group by 1`.execute(database.db);

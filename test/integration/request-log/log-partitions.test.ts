@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import { ensureLogPartition, dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
+import { deleteOldCalls } from '#libs/request-log/write/delete-old-calls.ts';
+import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
@@ -107,11 +108,9 @@ test('retention drops whole days, and no day that ended less than that long ago'
   }
   await sql`create table request_log_row_20200101 (id int)`.execute(database.db); // not of the log
   // 2026-10-22 ended 30 days before this moment.
-  expect(await dropRequestLogPartitions(database.db, 30, Date.UTC(2026, 10, 21, 23, 59))).toEqual([
-    'request_log_row_20261020',
-  ]);
-  expect(await dropRequestLogPartitions(database.db, 30, Date.UTC(2026, 10, 22))).toEqual(['request_log_row_20261022']);
-  expect(await dropRequestLogPartitions(database.db, 30, Date.UTC(2026, 10, 22))).toEqual([]);
+  expect(await deleteOldCalls(database.db, 30, Date.UTC(2026, 10, 21, 23, 59))).toEqual(['2026-10-20']);
+  expect(await deleteOldCalls(database.db, 30, Date.UTC(2026, 10, 22))).toEqual(['2026-10-22']);
+  expect(await deleteOldCalls(database.db, 30, Date.UTC(2026, 10, 22))).toEqual([]);
   expect(await partitions()).toEqual([
     'request_log_row_20261023',
     'request_log_row_20261121',
@@ -122,6 +121,6 @@ test('retention drops whole days, and no day that ended less than that long ago'
 
 test.each([0, -1, 1.5, Number.NaN])('a retention of %d days is refused', async (days) => {
   await ensureLogPartition(database.db, '2020-01-01');
-  await expect(dropRequestLogPartitions(database.db, days, midnightMs)).rejects.toThrow(RangeError);
+  await expect(deleteOldCalls(database.db, days, midnightMs)).rejects.toThrow(RangeError);
   expect(await partitions()).toEqual(['request_log_row_20200101']);
 });

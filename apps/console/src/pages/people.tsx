@@ -433,7 +433,15 @@ function Workspaces() {
             keyOf={({ id }) => id}
             chosen={workspace.id}
             columns={[
-              { head: 'Name', isLong: true, cell: ({ name: text }) => text },
+              {
+                head: 'Name',
+                isLong: true,
+                cell: ({ name: text, legal_hold: hold }) => (
+                  <>
+                    {text} {hold?.active ? <Badge tone="warn">legal hold</Badge> : null}
+                  </>
+                ),
+              },
               { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
               { head: 'ID', cell: ({ id }) => <Id id={id} /> },
               { head: 'Budgets', cell: limitsText },
