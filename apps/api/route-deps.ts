@@ -110,6 +110,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
       costs: platform.costs,
       bodies: bodyRecorder,
       telemetry: platform.telemetry,
+      countVerdict: callers.keys.countVerdict,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },
