@@ -171,6 +171,7 @@ function recordDeps(
       slowGuesses: keys.slowGuesses,
     },
     policiesMax: config.SLUICE_POLICIES_MAX,
+    siemFolder: config.SLUICE_SIEM_FOLDER !== undefined,
     virtualKeyOfAll: simulatorOf(config),
     recordPages: createPageReads({
       memory,
