@@ -1016,6 +1016,22 @@ create index webhook_delivery_due on webhook_delivery (workspace_id, endpoint_id
 create index webhook_delivery_list on webhook_delivery (endpoint_id, created_at desc, id desc);
 create index webhook_delivery_age on webhook_delivery (created_at);
 
+-- How far the events of the log were pushed to each SIEM destination: all up to this position that it gets.
+create table siem_cursor (
+  destination_id text primary key,
+  workspace_id text not null,
+  epoch integer not null,
+  transaction_id xid8 not null,
+  position bigint not null,
+  -- Increases with each attempt. Only the process of the newest one moves the cursor.
+  claims bigint not null default 0,
+  -- During an attempt: when it is repeated if its worker is lost.
+  next_attempt_at timestamptz not null default clock_timestamp(),
+  failures integer not null default 0,
+  last_error text,
+  sent_at timestamptz
+);
+
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Analytics
 -- ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ type Members = {
   type?: string;
   workspace_id?: string;
   data?: string;
+  metadata?: string;
 };
 
 /** An INSERT of events, one for each row of `from`. Each member is SQL. */

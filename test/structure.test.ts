@@ -115,6 +115,7 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   request_log_deleted: 'libs/request-log',
   log_export_part: 'libs/request-log',
   webhook_delivery: 'libs/resources',
+  siem_cursor: 'libs/resources',
   recorded_bodies: 'libs/request-log',
   upload: 'libs/files',
   upload_part: 'libs/files',

@@ -110,6 +110,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
       costs: platform.costs,
       bodies: bodyRecorder,
       telemetry: platform.telemetry,
+      countVerdict: callers.keys.countVerdict,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },
@@ -170,6 +171,7 @@ function recordDeps(
       slowGuesses: keys.slowGuesses,
     },
     policiesMax: config.SLUICE_POLICIES_MAX,
+    siemFolder: config.SLUICE_SIEM_FOLDER !== undefined,
     virtualKeyOfAll: simulatorOf(config),
     recordPages: createPageReads({
       memory,

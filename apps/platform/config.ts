@@ -195,6 +195,13 @@ export const platformFields = {
     'Origins of the Vaults that this token can be sent to, separated by commas. Any server that receives it can act as ' +
       'this process.',
   ),
+  SLUICE_SIEM_FOLDER: z
+    .string()
+    .optional()
+    .describe(
+      'Folder for the events of [SIEM destinations](siem.md) of the type `folder`, which only the organisation can have. Set ' +
+        'it for API and workers; workers on several hosts need a shared one.',
+    ),
   SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }).describe(
     'Time after which unfinished lines of a batch end as `batch_expired`, for both completion windows.',
   ),

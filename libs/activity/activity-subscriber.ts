@@ -20,6 +20,8 @@ const counted: Readonly<Record<string, number>> = {
   'organisation.request_refused': 401,
   'api_key.contents_read': 200,
   'user.contents_read': 200,
+  'api_key.guardrail_failed': 446,
+  'user.guardrail_failed': 446,
 };
 
 /** The part of such an event that is shown. */

@@ -412,6 +412,20 @@ export type WebhookDeliveryTable = {
   delivered_at: Date | null;
 };
 
+/** How far events were pushed to a SIEM destination (libs/resources/siem). Primary data, not derived from events. */
+type SiemCursorTable = {
+  destination_id: string;
+  workspace_id: string;
+  epoch: number;
+  transaction_id: string;
+  position: number;
+  claims: Generated<number>;
+  next_attempt_at: Generated<Date>;
+  failures: Generated<number>;
+  last_error: string | null;
+  sent_at: Date | null;
+};
+
 /** Feedback of API users and guardrails on a trace (libs/analytics). Primary data, not derived from events. */
 export type FeedbackTable = {
   id: string;
@@ -643,6 +657,7 @@ export type Database = {
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
   webhook_delivery: WebhookDeliveryTable;
+  siem_cursor: SiemCursorTable;
   recorded_bodies: RecordedBodiesTable;
   upload: UploadTable;
   upload_part: UploadPartTable;

@@ -17,7 +17,8 @@ import {
 import { upcast, type Upcasts } from './upcast.ts';
 
 type EventQuery = {
-  workspaceId: string;
+  /** Null: all workspaces. */
+  workspaceId: string | null;
   stream: string | null;
   type: string | null;
   /** Events that were recorded before are not listed. */
@@ -70,7 +71,7 @@ type PageRow = Omit<EventRow, 'data'> & {
 };
 
 /**
- * Returns a page of a workspace's events in the order of the log, oldest first, converted by `toItem` from the current
+ * Returns a page of events in the order of the log, oldest first, converted by `toItem` from the current
  * shape of their types. Only closed transactions are read, so no event can appear later before one that was returned. A
  * page that is empty or not full can have a next page, when many events of other types came first, or when it has
  * reached its maximum size. Only one event is parsed at a time, because a parsed value can take twenty times the memory
@@ -167,7 +168,7 @@ async function readSlice<Item>(
   const { rows } = await sql<PageRow>`
     with looked_at as materialized (
       select position, row_number() over () as place, coalesce(type = ${type}, true) as matches from (
-        select position, type from event where workspace_id = ${workspaceId} and ${inRange} and ${selected}
+        select position, type from event where ${isOf(workspaceId)} and ${inRange} and ${selected}
         limit ${scannedMax}
       ) as next
     ), page as (
@@ -233,13 +234,19 @@ export async function listChanges(
   return rows;
 }
 
+const isOf = (workspaceId: string | null) => (workspaceId === null ? sql`true` : sql`workspace_id = ${workspaceId}`);
+
 type EventPosition = Checkpoint & { streamId?: string; streamVersion?: number };
 
 /** The position of an event of the workspace. Throws invalid_request when there is no such event. */
-export async function findEvent(db: Kysely<Database>, workspaceId: string, eventId: string): Promise<EventPosition> {
+export async function findEvent(
+  db: Kysely<Database>,
+  workspaceId: string | null,
+  eventId: string,
+): Promise<EventPosition> {
   const { rows } = await sql<EventPosition>`
     select epoch, transaction_id as "transactionId", position, stream_id as "streamId", stream_version as "streamVersion"
-    from event where event_id = ${uuidOrNull(eventId)}::uuid and workspace_id = ${workspaceId}`.execute(db);
+    from event where event_id = ${uuidOrNull(eventId)}::uuid and ${isOf(workspaceId)}`.execute(db);
   if (rows[0]) return rows[0];
   throw new GatewayError(
     'invalid_request',

@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { currentEpoch } from './epoch.ts';
 import type { EventMetadata, RecordedEvent } from './event.ts';
@@ -227,4 +227,18 @@ export async function readNewEvents(
     order by epoch, transaction_id, position limit ${limit}`.execute(db);
   const workspaceIds = new Set(rows.map(({ workspaceId }) => workspaceId));
   return { workspaceIds, end: rows.at(-1) ?? after, isFull: rows.length === limit };
+}
+
+/**
+ * SQL for the time of the next event after the position in a row of the table or alias `reader`, which is one of the row's
+ * workspace, or of any if the condition `readsAll` is true; null if there is none.
+ */
+export function nextEventTime(reader: string, readsAll: RawBuilder<unknown>): RawBuilder<Date | null> {
+  const column = (name: string) => sql.ref(`${reader}.${name}`);
+  const next = (condition: RawBuilder<unknown>) => sql`(
+    select recorded_at from event where ${condition} and ${isClosed} and
+      (event.epoch, event.transaction_id, event.position)
+      > (${column('epoch')}, ${column('transaction_id')}, ${column('position')})
+    order by event.epoch, event.transaction_id, event.position limit 1)`;
+  return sql<Date | null>`case when ${readsAll} then ${next(sql`true`)} else ${next(sql`event.workspace_id = ${column('workspace_id')}`)} end`;
 }

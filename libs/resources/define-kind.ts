@@ -27,6 +27,8 @@ export type KindDeps = kit.StoreDeps & {
   setBatchWeight: (tx: Transaction<Database>, workspaceId: string, weight: number) => Promise<void>;
   /** The maximum number of policies of each kind in a workspace. Default 100. */
   policiesMax?: number;
+  /** Whether the operator has set a folder for events. Default false. */
+  siemFolder?: boolean;
   /** A virtual key that every new workspace gets. */
   virtualKeyOfAll?: KeptVirtualKey | undefined;
 };

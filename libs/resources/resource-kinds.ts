@@ -15,6 +15,7 @@ import { promptKind } from '#libs/resources/prompts/prompts.ts';
 import { guardrailKind } from './guardrails.ts';
 import { integrationKind } from '#libs/resources/integrations/integrations.ts';
 import { providerKind } from '#libs/resources/integrations/providers.ts';
+import { siemDestinationKind } from '#libs/resources/siem/siem-destinations.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
 import { sessionKind } from '#libs/people/sessions.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
@@ -44,4 +45,5 @@ export const resourceKinds: readonly AnyResource[] = [
   logExportKind,
   trafficReplayKind,
   webhookEndpointKind,
+  siemDestinationKind,
 ];

@@ -144,6 +144,10 @@ export function createRecordMaker(
       const endpoint = { name: canary, url: `https://${canary}.example`, event_types: ['batch.completed'] };
       return (await make('/v1/webhook_endpoints', endpoint))['id'];
     },
+    '/v1/siem-destinations': async () => {
+      const destination = { name: canary, type: 'https', url: `https://${canary}.example`, enabled: false };
+      return (await make('/v1/siem-destinations', { ...destination, workspace_id: workspaceId }))['id'];
+    },
     // No batch has ended; its own ID is what must not be reached.
     '/v1/webhook_endpoints/:/deliveries': () => Promise.resolve('whd_1'),
     '/v1/labels': async () => (await make('/v1/labels', { name: canary }))['id'],

@@ -125,6 +125,14 @@ test('the end of a fine-tuning job is sent under the name that OpenAI gives it',
   expect(event).toMatchObject({ type: 'fine_tuning.job.succeeded', data: { id: job.id } });
 });
 
+test('an endpoint that cannot be reached is retried like one that answers with an error', async () => {
+  const endpoint = await createEndpoint(client, new URL('http://127.0.0.1:9'));
+  await endBatch(client);
+  const waiting = await delivered(endpoint, { status: 'pending', last_error: 'upstream_unreachable' });
+  expect(waiting).toMatchObject({ attempts: 1, last_status_code: null });
+  expect(waiting.next_attempt_at).toBeLessThan(Date.now() / 1_000 + 30);
+});
+
 test('an answer with 410 disables the endpoint until it is enabled again', async () => {
   receiver.script((reply) => reply.json(410, {}));
   const endpoint = await createEndpoint(client, receiver.url);

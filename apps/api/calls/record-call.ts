@@ -9,6 +9,8 @@ import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { CallEnd, LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
 import type { Telemetry } from '../../platform/operations/telemetry.ts';
+import type { CallVerdict } from '#libs/request-log/columns.ts';
+import type { CountVerdict } from '../organisation/guard-keys.ts';
 import { findDigests } from './call-digests.ts';
 import type { LiveCall } from './live-call.ts';
 
@@ -18,6 +20,7 @@ export type RecordDeps = {
   bodies: BodyRecorder;
   /** null: OpenTelemetry is off. */
   telemetry: Telemetry | null;
+  countVerdict: CountVerdict;
 };
 
 /**
@@ -62,7 +65,7 @@ export const toCallEnd = (answered: Answer | null | undefined): Partial<CallEnd>
  * answer's body, if there is one that can be recorded; it is only called if the caller's bodies are recorded or hashed.
  */
 export function recordCall(
-  { requestLog, costs, bodies, telemetry }: RecordDeps,
+  { requestLog, costs, bodies, telemetry, countVerdict }: RecordDeps,
   request: Request,
   call: LiveCall,
   end: CallEnd,
@@ -100,6 +103,8 @@ export function recordCall(
   }
   requestLog.record(entry);
   telemetry?.record(logged, entry);
+  for (const result of (entry.guardrails ?? []) as CallVerdict[])
+    if (result.verdict !== 'passed') countVerdict(request, result);
   addLogFields(request, {
     provider: target?.provider ?? null,
     model,

@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/logs/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -12,6 +11,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { refuseForeignOrganisation } from '#libs/http/rights.ts';
 import { chosenLog, chosenWorkspaces } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
+import { publicData } from '#libs/records/public-event.ts';
 import { actions, resourceTypes } from './event-types.ts';
 
 const Query = AuditLogQuery.extend({
@@ -97,19 +97,3 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
   client_ip: row.address,
   country: null,
 });
-
-/**
- * The data of an event as clients see it. The digest of a key that a person chose could be guessed offline, and a secret
- * of a config is redacted even if it was not recognised as one when it was stored.
- */
-export function publicData(whole: Record<string, unknown>): Record<string, unknown> {
-  const { digest: _digest, first_digest: _first, ...data } = whole;
-  const shown = redactSecrets(data);
-  for (const name of ['config', 'target', 'made_with']) {
-    const inner = shown[name];
-    if (typeof inner === 'object' && inner !== null) shown[name] = publicData(inner as Record<string, unknown>);
-  }
-  // The previous values of a key.
-  if (Array.isArray(shown['previous'])) shown['previous'] = shown['previous'].map(publicData);
-  return shown;
-}

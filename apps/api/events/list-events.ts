@@ -1,8 +1,7 @@
 import type { Request } from 'express';
 import type { Kysely } from 'kysely';
-import { EventList, EventListQuery, type EventObject } from '#libs/contracts/logs/events.ts';
+import { EventList, EventListQuery } from '#libs/contracts/logs/events.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list-events.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
@@ -10,8 +9,8 @@ import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { sendJsonList, sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { chosenLog } from '#libs/records/choose-workspace.ts';
+import { toEventObject } from '#libs/records/public-event.ts';
 import { inlineModels } from '../../platform/models.ts';
-import { publicData } from './list-audit-logs.ts';
 import { linesType, wantsLines } from './open-event-stream.ts';
 
 export const unknownCursor = { invalid_value: '`after` is not the ID of a retained event' };
@@ -67,25 +66,5 @@ type EventText = { id: string; json: Buffer };
 /** An event as clients see it, as JSON: a parsed event takes much more memory. */
 export const toEventText = (event: ListedEvent): EventText => ({
   id: event.eventId,
-  json: Buffer.from(JSON.stringify(toEventObject(event, publicData(event.data as Record<string, unknown>)))),
-});
-
-/** An event as clients see it. */
-const toEventObject = (event: ListedEvent, data: Record<string, unknown>): EventObject => ({
-  id: event.eventId,
-  object: 'event',
-  type: event.type,
-  stream: event.streamId,
-  stream_version: event.streamVersion,
-  schema_version: event.schemaVersion,
-  workspace_id: event.workspaceId,
-  data,
-  metadata: event.metadata,
-  recorded_at: event.recordedAt.toISOString(),
-  sha256: event.sha256,
-  data_sha256: event.data_sha256,
-  // With the salt, a short secret that is left out could be guessed.
-  data_salt: canonicalJson(data) === event.text ? event.data_salt : null,
-  metadata_sha256: event.metadata_sha256,
-  metadata_salt: event.metadata_salt,
+  json: Buffer.from(JSON.stringify(toEventObject(event))),
 });

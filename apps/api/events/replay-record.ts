@@ -6,8 +6,8 @@ import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { chosenLog } from '#libs/records/choose-workspace.ts';
+import { publicData } from '#libs/records/public-event.ts';
 import { inlineModels } from '../../platform/models.ts';
-import { publicData } from './list-audit-logs.ts';
 
 export type ReplayDeps = { db: Kysely<Database>; replays: PageReads };
 

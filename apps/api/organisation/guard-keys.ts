@@ -3,7 +3,7 @@ import type { Request } from 'express';
 import { Counter, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
-import { createFactLog, type FactLog, type Read } from '#libs/people/facts/fact-log.ts';
+import { createFactLog, type FactLog, type FailedVerdict, type Read } from '#libs/people/facts/fact-log.ts';
 import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
 import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
@@ -44,6 +44,8 @@ export type KeyGuard = {
   onRefused: NonNullable<HttpAppDeps['onRefused']>;
   /** Records that the caller of a request reads contents. */
   countRead: CountRead;
+  /** Records that a call did not pass a guardrail. */
+  countVerdict: CountVerdict;
   /** Records that the key or token of a request could not be used to sign in. */
   onRefusedSignIn: (request: Request, error: GatewayError) => void;
   /** Records refused requests, wrong keys and reads of contents as events. */
@@ -51,6 +53,7 @@ export type KeyGuard = {
 };
 
 export type CountRead = (request: Request, kind: Read['kind'], id: string) => void;
+export type CountVerdict = (request: Request, result: FailedVerdict['result']) => void;
 
 /**
  * Authenticates requests. Addresses that send many wrong keys are slowed down. Wrong keys, refused requests of known keys, and
@@ -132,6 +135,12 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       const { requestId } = getContext(request);
       const who = { workspaceId, keyId, principal };
       facts.countRead({ who, kind, id, address: getRegionAddress(request), requestId });
+    },
+    countVerdict(request, result) {
+      const { workspaceId, keyId, principal } = getCaller(request);
+      const { requestId } = getContext(request);
+      const who = { workspaceId, keyId, principal };
+      facts.countVerdict({ who, result, address: getRegionAddress(request), requestId });
     },
     clientAddress: getRegionAddress,
     onRefused,

@@ -4,9 +4,9 @@ import type { BlobFolder } from '#libs/blobs/blob-folder.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { readLog, type EventContent, type LogSelection } from '#libs/event-log/read-log.ts';
+import { publicData } from '#libs/records/public-event.ts';
 import { parseSuccession } from '#libs/seal/entries.ts';
 import type { OpenCheckpoint } from '#libs/seal/tree-names.ts';
-import { publicData } from '#apps/api/events/list-audit-logs.ts';
 import { CliError } from '../server/cli-error.ts';
 import { readEntries } from './tree-files.ts';
 

@@ -4,6 +4,7 @@ import { readRollupLag, type RollupLag } from '#libs/analytics/rollups/run-roll-
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { listProcesses } from '#libs/request-log/write/process-record.ts';
 import { killedWithinMs } from '#libs/request-log/audit/report-killed.ts';
+import { readSiemState, type SiemState } from '#libs/resources/siem/siem-progress.ts';
 import { publishLagSeconds } from '#libs/seal/publish-checkpoints.ts';
 import { sealName } from '#libs/seal/seal-state.ts';
 import { createBoundedRead } from '../bounded-read.ts';
@@ -18,6 +19,7 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
   registerRollupMetrics(registers, db);
   registerSealMetrics(registers, db);
   registerSubscriberMetrics(registers, db);
+  registerSiemMetrics(registers, db);
   registerProcessMetrics(registers, db);
   const byLabel = (name: string, help: string, label: string, read: () => Promise<readonly Labelled[]>): void => {
     const readRows = databaseRead(read);
@@ -101,6 +103,33 @@ function registerSealMetrics(registers: Registry[], db: Platform['db']): void {
       if (lag !== undefined) made.set(lag);
     },
   });
+}
+
+function registerSiemMetrics(registers: Registry[], db: Platform['db']): void {
+  const readState = databaseRead(() => readSiemState(db));
+  const ofEach = (name: string, help: string, valueOf: (state: SiemState) => number): void => {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      labelNames: ['owner'],
+      registers,
+      async collect() {
+        const states = (await readState()) ?? [];
+        made.reset();
+        for (const state of states) made.set({ owner: state.owner }, valueOf(state));
+      },
+    });
+  };
+  ofEach(
+    'sluice_siem_lag_seconds',
+    'Age in seconds of the oldest event that a SIEM destination has not got yet, by owner (organisation, workspace); 0 if there is none.',
+    ({ lag }) => lag,
+  );
+  ofEach(
+    'sluice_siem_failing_destinations',
+    'Number of SIEM destinations whose last attempt failed, by owner (organisation, workspace).',
+    ({ failing }) => failing,
+  );
 }
 
 function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {

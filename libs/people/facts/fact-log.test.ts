@@ -160,6 +160,34 @@ test('any number of wrong keys from any number of addresses is one event a minut
   expect([addresses.length, addresses[0]]).toEqual([20, { address: '192.0.2.0', count: 10 }]);
 });
 
+test('failed guardrails are counted for each key, guardrail and verdict', async () => {
+  const { log, written } = setUp();
+  const result = { kind: 'input_guardrails', id: 'guardrail_1', slug: 'no-secrets', version: 3 } as const;
+  const failed = { who: callerWith('key_1'), address: '192.0.2.1', requestId: 'req_1' };
+  for (let made = 0; made < 3; made += 1) log.countVerdict({ ...failed, result: { ...result, verdict: 'denied' } });
+  log.countVerdict({ ...failed, result: { ...result, verdict: 'failed' } });
+  await log.wake();
+  expect(written).toEqual([
+    {
+      stream: 'key_1',
+      type: 'api_key.guardrail_failed',
+      data: {
+        ...result,
+        verdict: 'denied',
+        status: 446,
+        count: 3,
+        addresses: ['192.0.2.1'],
+        first_at: '1970-01-01T00:00:01.000Z',
+        last_at: '1970-01-01T00:00:01.000Z',
+      },
+    },
+    expect.objectContaining({
+      type: 'api_key.guardrail_failed',
+      data: expect.objectContaining({ status: 246, count: 1 }),
+    }),
+  ]);
+});
+
 test('reads are counted for each key and kind of contents, with the first IDs', async () => {
   const { log, written, state } = setUp();
   const read = { who: callerWith('key_1'), kind: 'file', address: '192.0.2.1', requestId: 'req_1' } as const;

@@ -4,7 +4,13 @@ import { organisationId, type Caller } from '#libs/http/caller.ts';
 import { actorType, asActor } from '#libs/identity/call-identity.ts';
 import type { AuthenticationFailure } from '#libs/identity/authenticate.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { apiKeyModel, type ContentsRead, type RequestRefused } from '#libs/resources/api-keys/api-keys.ts';
+import type { CallVerdict } from '#libs/request-log/columns.ts';
+import {
+  apiKeyModel,
+  type ContentsRead,
+  type GuardrailFailed,
+  type RequestRefused,
+} from '#libs/resources/api-keys/api-keys.ts';
 import { refusedSignIns, sessionModel } from '../sessions.ts';
 import { userModel } from '../users/users.ts';
 import { createCountedFacts, type Counted, type CountedFacts, type Fact } from './counted-facts.ts';
@@ -34,25 +40,31 @@ type Failure = { reason: Exclude<AuthenticationFailure, 'missing_key'>; address:
 /** A read of something that can contain prompts and answers. `id`: of the log record, file, batch or export. */
 export type Read = { who: Who; kind: ContentsRead['kind']; id: string; address: string; requestId: string };
 
-type AnyFact = Fact & ({ refusal: Refusal } | { failure: Failure } | { read: Read });
+/** A call that did not pass a guardrail. */
+export type FailedVerdict = { who: Who; result: CallVerdict; address: string; requestId: string };
+
+type AnyFact = Fact & ({ refusal: Refusal } | { failure: Failure } | { read: Read } | { verdict: FailedVerdict });
 
 export type FactLog = Omit<CountedFacts<AnyFact>, 'count'> & {
   countRefusal: (refusal: Refusal) => void;
   countFailure: (failure: Failure) => void;
   countRead: (read: Read) => void;
+  countVerdict: (verdict: FailedVerdict) => void;
 };
 
 type Deps = { eventLog: Pick<EventLog, 'transact'>; logger: Logger; now: () => number };
 
 /**
- * Records refused requests, wrong keys, and reads of contents as events, each with a count: at most one per minute for a key,
- * route and reason, for the wrong keys of the whole process, and for a key and a kind of contents.
+ * Records refused requests, wrong keys, reads of contents and failed guardrails as events, each with a count: at most one per
+ * minute for a key, route and reason, for the wrong keys of the whole process, for a key and a kind of contents, and for a
+ * key and the result of a guardrail.
  */
 export function createFactLog({ eventLog, logger, now }: Deps): FactLog {
   const write = async (counted: Counted<AnyFact>): Promise<void> => {
     const { first } = counted;
     if ('failure' in first) await writeFailures(eventLog, counted);
     else if ('read' in first) await writeRead(eventLog, first.read, counted);
+    else if ('verdict' in first) await writeVerdict(eventLog, first.verdict, counted);
     else await writeRefusal(eventLog, first.refusal, counted);
   };
   const { count, ...facts } = createCountedFacts<AnyFact>({ name: 'audit of requests', write, logger, now });
@@ -70,6 +82,12 @@ export function createFactLog({ eventLog, logger, now }: Deps): FactLog {
     countRead(read) {
       const { who, kind, id, address } = read;
       count({ workspaceId: who.workspaceId, key: `${who.keyId} reads ${kind}`, address, item: id, read });
+    },
+    countVerdict(verdict) {
+      const { who, result, address } = verdict;
+      const { kind, id, version, verdict: outcome } = result;
+      const key = [who.keyId, kind, id, version, outcome].join(' ');
+      count({ workspaceId: who.workspaceId, key, address, verdict });
     },
   };
 }
@@ -100,6 +118,17 @@ async function writeRead(eventLog: Deps['eventLog'], read: Read, counted: Counte
   const what = { kind: read.kind, count: counted.count, ids: [...counts.keys()], reads_of_others: others };
   const data: ContentsRead = { ...what, addresses, ...toTimes(counted) };
   await appendToStream(eventLog, read.who, read.requestId, 'contents_read', data);
+}
+
+async function writeVerdict(
+  eventLog: Deps['eventLog'],
+  { who, requestId, result }: FailedVerdict,
+  counted: Counted<AnyFact>,
+): Promise<void> {
+  const addresses = [...counted.addresses.counts.keys()];
+  const status = result.verdict === 'denied' ? 446 : 246;
+  const data: GuardrailFailed = { ...result, status, count: counted.count, addresses, ...toTimes(counted) };
+  await appendToStream(eventLog, who, requestId, 'guardrail_failed', data);
 }
 
 async function writeFailures(eventLog: Deps['eventLog'], counted: Counted<AnyFact>): Promise<void> {

@@ -115,6 +115,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
       /** Requests with a token instead of a key (libs/people/facts/fact-log.ts). */
       request_refused: (data) => data,
       contents_read: (data) => data,
+      guardrail_failed: (data) => data,
       erasure_requested: (data, { data: { reason }, eventId }: { data: { reason: string }; eventId: string }) => ({
         ...data,
         erasure: { reason, event_id: eventId },

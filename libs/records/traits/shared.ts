@@ -13,6 +13,8 @@ export type Shared = {
    * the organisation. If this is not set, they create those with `organisation_id`.
    */
   isDefault?: boolean;
+  /** Workspaces do not see the organisation's records. */
+  isHidden?: boolean;
 };
 
 type Owned = { owner?: 'workspace' | 'organisation' | 'itself'; shared?: Shared };
@@ -26,7 +28,7 @@ export const isOfWorkspace = ({ owner = 'workspace' }: Owned): boolean => owner 
  */
 export function ownedBy({ shared }: Owned, workspaceId: string | null): RawBuilder<unknown> {
   if (workspaceId === null) return sql`true`;
-  if (shared === undefined) return sql`workspace_id = ${workspaceId}`;
+  if (shared === undefined || shared.isHidden) return sql`workspace_id = ${workspaceId}`;
   const isSeen = shared.with?.(workspaceId) ?? sql`true`;
   return sql`(workspace_id = ${workspaceId} or (workspace_id = ${organisationId} and ${isSeen}))`;
 }
@@ -42,7 +44,7 @@ export function ownerErrors(kind: Owned): Record<string, string> {
 export function describeVisible({ owner, shared }: Owned): string {
   if (owner === 'organisation') return 'Requires an organisation key or an owner.';
   if (owner === 'itself') return 'A key of a workspace sees its own workspace.';
-  const records = `Workspace keys see the records of their workspace${shared ? ' and those that the organisation shares with it' : ''}.`;
+  const records = `Workspace keys see the records of their workspace${shared && !shared.isHidden ? ' and those that the organisation shares with it' : ''}.`;
   return shared?.isDefault
     ? `${records} Organisation keys see all records; pass \`workspace_id\` to limit the list to one workspace.`
     : `${records} With an organisation key, pass \`workspace_id\` to select another workspace.`;

@@ -14,6 +14,7 @@ import { defineKind } from '#libs/resources/define-kind.ts';
 import type { RouteKit } from '#libs/records/kit.ts';
 import { exhaustedRecords, rulesOfRow, shownLimits } from '#libs/resources/limits/own-limits.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
+import type { CallVerdict } from '#libs/request-log/columns.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { reportLeakedKeyRoute } from './report-leaked-key.ts';
 import { keyErrors } from '#libs/resources/kind-texts.ts';
@@ -43,6 +44,15 @@ export type ContentsRead = {
   count: number;
   ids: string[];
   reads_of_others: number;
+  addresses: string[];
+  first_at: string;
+  last_at: string;
+};
+
+/** Live calls of a key that did not pass a guardrail within a minute. `status`: that of their answers. */
+export type GuardrailFailed = CallVerdict & {
+  status: number;
+  count: number;
   addresses: string[];
   first_at: string;
   last_at: string;
@@ -99,6 +109,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
       request_refused: (data) => data,
       contents_read: (data) => data,
+      guardrail_failed: (data) => data,
     },
   },
 

@@ -4,10 +4,10 @@ import { readRetryAfter } from '#libs/calls/retry-waits.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database, WebhookDeliveryTable } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { createTurnsByOwner } from '#libs/kernel/turns-by-owner.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import { postSigned } from './post-signed.ts';
@@ -29,7 +29,6 @@ type Delivery = Selectable<WebhookDeliveryTable>;
 type Endpoint = Pick<ResourceRow<WebhookEndpointData>, 'id' | 'workspace_id' | 'data'>;
 type Outcome = { status: number | null; error: string | null; retryAfterMs: number | null };
 
-const pollMs = 1_000;
 /** Deliveries that one endpoint is sent at a time. */
 const sendsMax = 4;
 /** Endpoints of all workspaces that one process sends to at a time, and of one workspace. */
@@ -37,59 +36,25 @@ const endpointsMax = 64;
 const workspaceEndpointsMax = 4;
 /** An attempt without a result is repeated after this time. Longer than any attempt takes. */
 const claimFor = sql.raw(`interval '60 seconds'`);
-/** How long attempts can continue after the stop. They are repeated by other processes. */
-const stopWaitMs = 5_000;
 
 /**
  * Sends due deliveries. All workers do this: an attempt is claimed by moving its next time into the future, so that it is
  * repeated if the worker is killed before the result is recorded. Endpoints take turns in random order, and each of them
  * only blocks itself while it does not answer.
  */
-export function createDeliverySender(deps: Deps): Part {
-  const { db, logger } = deps;
-  const stopping = new AbortController();
-  const turns = new Map<string, { workspaceId: string; ended: Promise<void> }>();
-
-  const loop = createBackgroundLoop({
+export const createDeliverySender = (deps: Deps): Part =>
+  createTurnsByOwner({
     name: 'webhook deliveries',
-    periodMs: pollMs,
-    logger,
-    async run() {
-      for (const { endpointId, workspaceId } of await findDueEndpoints(db)) {
-        const ofWorkspace = turns.values().filter((turn) => turn.workspaceId === workspaceId);
-        const isFull = turns.size >= endpointsMax || ofWorkspace.toArray().length >= workspaceEndpointsMax;
-        if (!isFull && !turns.has(endpointId)) turns.set(endpointId, { workspaceId, ended: take(endpointId) });
-      }
-    },
+    turnsMax: endpointsMax,
+    workspaceTurnsMax: workspaceEndpointsMax,
+    find: () => findDueEndpoints(deps.db),
+    take: (endpointId, signal) => takeTurn(deps, endpointId, signal),
+    logger: deps.logger,
   });
 
-  async function take(endpointId: string): Promise<void> {
-    try {
-      await takeTurn(deps, endpointId, stopping.signal);
-      void loop.wake();
-    } catch (error) {
-      if (!stopping.signal.aborted)
-        logger.warn({ err: error, endpoint_id: endpointId }, 'webhook deliveries are repeated');
-    } finally {
-      turns.delete(endpointId);
-    }
-  }
-
-  return {
-    name: loop.name,
-    start: loop.start,
-    async stop() {
-      await loop.stop();
-      const timer = setTimeout(() => stopping.abort(), stopWaitMs);
-      await Promise.all(Array.from(turns.values(), ({ ended }) => ended));
-      clearTimeout(timer);
-    },
-  };
-}
-
 /** Returns endpoints with due deliveries, in random order. Reads one entry of the index for each endpoint. */
-async function findDueEndpoints(db: Kysely<Database>): Promise<{ endpointId: string; workspaceId: string }[]> {
-  const { rows } = await sql<{ endpointId: string; workspaceId: string }>`
+async function findDueEndpoints(db: Kysely<Database>): Promise<{ id: string; workspaceId: string }[]> {
+  const { rows } = await sql<{ id: string; workspaceId: string }>`
     with recursive waiting as (
       (
         select workspace_id, endpoint_id from webhook_delivery where next_attempt_at is not null
@@ -103,7 +68,7 @@ async function findDueEndpoints(db: Kysely<Database>): Promise<{ endpointId: str
         order by workspace_id, endpoint_id limit 1
       ) as next
     )
-    select workspace_id as "workspaceId", endpoint_id as "endpointId" from waiting
+    select workspace_id as "workspaceId", endpoint_id as id from waiting
     where exists (
       select from webhook_delivery as due where due.workspace_id = waiting.workspace_id
         and due.endpoint_id = waiting.endpoint_id and due.next_attempt_at <= clock_timestamp()
@@ -169,8 +134,10 @@ async function send(deps: Deps, endpoint: Endpoint, delivery: Delivery, signal: 
     const retryAfterMs = readRetryAfter(headers as Record<string, string>, Date.now());
     return { status, error: status < 300 ? null : 'unexpected_status', retryAfterMs };
   } catch (error) {
-    if (signal.aborted || isTransient(error)) throw error;
+    if (signal.aborted) throw error;
+    // Of the endpoint. Its cause can look like a lost connection to the database.
     if (error instanceof GatewayError) return { status: null, error: error.code, retryAfterMs: null };
+    if (isTransient(error)) throw error;
     logger.error({ err: error, delivery_id: delivery.id }, 'a webhook delivery cannot be sent');
     return { status: null, error: 'internal_error', retryAfterMs: null };
   }

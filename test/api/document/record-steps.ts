@@ -27,6 +27,7 @@ const guardrail = { slug: 'no-passwords' };
 const partial = { slug: 'closing' };
 const prompt = { slug: 'support-reply' };
 const endpoint = { id: 'whe_abc' };
+const destination = { id: 'siem_abc' };
 const ofMain = { 'x-gateway-virtual-key': 'main' };
 
 /** Credentials, configs, guardrails, templates and limits. The virtual key `main` stays, and leads to the simulator. */
@@ -84,6 +85,12 @@ export const recordSteps: readonly Step[] = [
     { id: 'updateWebhookEndpointByPost', params: endpoint },
     { id: 'rotateWebhookSecret', params: endpoint },
   ]),
+  // Without events for the address of the example.
+  { id: 'createSiemDestination', changes: { enabled: false }, differs: ['enabled'] },
+  { id: 'listSiemDestinations', differs: ['enabled'] },
+  { id: 'retrieveSiemDestination', params: destination, differs: ['enabled'] },
+  { id: 'updateSiemDestination', params: destination, differs: ['enabled'] },
+  { id: 'deleteSiemDestination', params: destination },
   { id: 'createPriceTable' },
   { id: 'listPriceTables' },
   { id: 'retrievePriceTable', params: { id: 'price_abc' } },

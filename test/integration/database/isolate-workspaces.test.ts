@@ -206,7 +206,7 @@ test('a request can be bound to another workspace or see all of them, and nothin
 test("of the organisation's records a workspace sees those that its kinds share, and changes none", async () => {
   expect(sharedKinds.toSorted()).toEqual(
     resourceKinds
-      .filter((kind) => kind.shared)
+      .filter(({ shared }) => shared && !shared.isHidden)
       .map(({ noun }) => noun)
       .toSorted(),
   );

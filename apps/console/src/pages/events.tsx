@@ -21,6 +21,8 @@ const sentences: Readonly<Record<string, string>> = {
   'user.request_refused': 'Requests refused',
   'api_key.contents_read': 'Contents read',
   'user.contents_read': 'Contents read',
+  'api_key.guardrail_failed': 'Guardrail failed',
+  'user.guardrail_failed': 'Guardrail failed',
   'organisation.process_started': 'Process started',
   'organisation.command_run': 'Operator ran a command',
   'organisation.data_deleted': 'Old data deleted',

@@ -51,6 +51,10 @@ function get(from: Egress, url: URL, options: { checked?: boolean } = {}): Promi
 
 const refused = expect.objectContaining({ kind: 'invalid_request', code: 'destination_not_allowed' });
 
+/** Opens a TLS connection, which no test server accepts. */
+const openTls = (from: Egress, url: string): Promise<unknown> =>
+  from.connectTls(new URL(url), 'ws_1', new AbortController().signal);
+
 const noOrigin = expect.stringContaining('ERR_INVALID');
 
 /** A name server that gives each name these answers in turn, and then repeats the last one. */
@@ -67,6 +71,15 @@ function answering(...answers: string[][]): Lookup {
 }
 
 describe('forbidden destinations', () => {
+  test('get no TLS connection of another protocol, by address or by name', async () => {
+    const listener = await upstream();
+    await expect(openTls(egress(), `https://127.0.0.1:${listener.port}`)).rejects.toEqual(refused);
+    await expect(openTls(egress(), `https://[::1]:${listener.port}`)).rejects.toEqual(refused);
+    const out = egress({ lookup: answering(['127.0.0.1']) });
+    await expect(openTls(out, `https://siem.test:${listener.port}`)).rejects.toEqual(refused);
+    expect(listener.connections().accepted).toBe(0);
+  });
+
   test.each(forbiddenSpellings)('%j gets no connection, checked beforehand or not', async (spelling) => {
     const listener = await upstream();
     const out = egress();

@@ -25,6 +25,8 @@ type Options = {
    * be sent twice.
    */
   keepAliveMs?: number;
+  /** Certificates in PEM that servers are checked with instead of those of public authorities. */
+  ca?: string;
 };
 
 export type Egress = {
@@ -36,6 +38,13 @@ export type Egress = {
    * connections gets the GatewayError `too_many_calls` (rate_limited, or unavailable when others hold them all).
    */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
+  /**
+   * Opens a TLS connection for another protocol than HTTP. The URL has passed `check`, and its scheme is https. The caller
+   * closes the socket; it is also closed, with an error, when `signal` aborts.
+   */
+  connectTls: (url: URL, workspaceId: string, signal: AbortSignal) => Promise<Socket>;
+  /** Makes an egress with the same rules whose servers have certificates of this authority, in PEM. Stop it after use. */
+  trusting: (ca: string) => Egress;
   stats: () => {
     /** Open sockets. */
     sockets: number;
@@ -64,14 +73,9 @@ const idleMax = 1_024;
  *
  * HTTP/1.1 only, with one call per socket, so that a stalled stream, back-pressure or an abort affects no other call.
  */
-export function createEgress({
-  allow,
-  lookup = createNameLookup(),
-  connectTimeoutMs,
-  callsMax = Infinity,
-  keepAliveMs = 4_000,
-  answerBytesPerSecond,
-}: Options): Egress {
+export function createEgress(options: Options): Egress {
+  const { allow, lookup = createNameLookup(), connectTimeoutMs, callsMax = Infinity } = options;
+  const { keepAliveMs = 4_000, answerBytesPerSecond, ca } = options;
   const destinations = new Destinations(allow, lookup);
   let sockets = 0;
   let connectionsOpened = 0;
@@ -86,6 +90,7 @@ export function createEgress({
     const connect = buildConnector({
       allowH2: false,
       ...(connectTimeoutMs === undefined ? {} : { timeout: connectTimeoutMs }),
+      ...(ca === undefined ? {} : { ca }),
       lookup: destinations.guardedLookup(port, excepted, opener),
     });
     return (workspaceId) => (options, callback) => {
@@ -125,7 +130,18 @@ export function createEgress({
   return {
     check: (url) => destinations.check(url),
     isReachable: (hostname, port, workspaceId) => destinations.isReachable(hostname, port, workspaceId),
-    dispatch: (options, handler) => dispatch({ options, handler }),
+    dispatch: (call, handler) => dispatch({ options: call, handler }),
+    connectTls: (url, workspaceId, signal) =>
+      new Promise((resolve, reject) => {
+        const hostname = url.hostname.replaceAll(/[[\]]/g, '');
+        const server = { hostname, host: url.host, port: String(portOf(url)), protocol: 'https:' };
+        const close = connectorOf(url)(workspaceId)(server, (error, socket) => {
+          if (error) reject(error);
+          else resolve(socket);
+        });
+        signal.addEventListener('abort', () => close?.(signal.reason as Error), { once: true });
+      }),
+    trusting: (authority) => createEgress({ ...options, lookup, ca: authority }),
     stats: () => ({ sockets, connectionsOpened, destinationsRefused: destinations.refused, ...connections.stats() }),
     stop: () => connections.stop(),
   };

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { publicData } from './list-audit-logs.ts';
+import { publicData } from './public-event.ts';
 
 const guardrails = [{ checks: [{ id: 'webhook', parameters: { headers: { 'x-sig': 'sk-clear' } } }] }];
 const config = { targets: [{ virtual_key: 'a', input_guardrails: guardrails }] };

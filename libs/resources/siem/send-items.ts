@@ -1,0 +1,100 @@
+import { open } from 'node:fs/promises';
+import path from 'node:path';
+import { hasCode } from '#libs/blobs/disk-blob-writer.ts';
+import { postBody } from '#libs/calls/upstream/post-body.ts';
+import { sendOverTls } from '#libs/calls/upstream/send-over-tls.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { readRetryAfter } from '#libs/calls/retry-waits.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
+import { makeFolder } from '#libs/kernel/make-folder.ts';
+import { joinItems } from './event-formats.ts';
+import { toServerUrl, type SiemDestinationData } from './siem-destination-data.ts';
+
+export type SiemDestination = {
+  id: string;
+  workspaceId: string;
+  data: SiemDestinationData;
+  token: Secret | undefined;
+};
+
+/** A page that was not accepted. Its message contains no secret and no text of the receiver. */
+export class NotAcceptedError extends Error {
+  override readonly name = 'NotAcceptedError';
+  readonly retryAfterMs: number | null;
+
+  constructor(message: string, retryAfterMs: number | null = null) {
+    super(message);
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+type Deps = {
+  egress: Egress;
+  /** The operator's folder for events. */
+  folder: string | undefined;
+  signal: AbortSignal;
+};
+
+/** Sends a page, and resolves when the receiver has accepted all of it. Throws NotAcceptedError. */
+export async function sendItems(deps: Deps, destination: SiemDestination, items: readonly string[]): Promise<void> {
+  const { id, data } = destination;
+  const { text, contentType } = joinItems(data, items);
+  if (data.type === 'folder') return await appendToFolder(deps.folder, id, text);
+  const egress = data.ca ? deps.egress.trusting(data.ca) : deps.egress;
+  try {
+    await sendToServer({ ...deps, egress }, destination, { text, contentType });
+  } catch (error) {
+    // Without its cause, which would look like a lost connection to the database.
+    throw error instanceof GatewayError ? new NotAcceptedError(error.message) : error;
+  } finally {
+    if (egress !== deps.egress) await egress.stop();
+  }
+}
+
+async function sendToServer(
+  { egress, signal }: Deps,
+  { workspaceId, data, token }: SiemDestination,
+  { text, contentType }: { text: string; contentType: string },
+): Promise<void> {
+  const url = toServerUrl(data);
+  const receiver = { egress, label: url.host, signal };
+  if (data.type === 'syslog') return await sendOverTls(receiver, { url, bytes: Buffer.from(text), workspaceId });
+  const headers = {
+    'content-type': contentType,
+    ...(token === undefined ? {} : { authorization: authorization(data, token) }),
+  };
+  const secrets = token === undefined ? [] : [token];
+  const answer = await postBody({ ...receiver, secrets }, { url, headers, body: text, workspaceId });
+  if (answer.status >= 200 && answer.status < 300) return;
+  const retryAfterMs = readRetryAfter(answer.headers as Record<string, string>, Date.now());
+  throw new NotAcceptedError(`${url.host} answered with status ${answer.status}.`, retryAfterMs);
+}
+
+/** The value of the header: of Splunk, a bearer token (RFC 6750), or one with its own scheme. */
+function authorization({ type }: SiemDestinationData, token: Secret): string {
+  const value = token.reveal();
+  if (value.includes(' ')) return value;
+  return `${type === 'splunk_hec' ? 'Splunk' : 'Bearer'} ${value}`;
+}
+
+/** Appends to a file of today, and makes it durable. After a crash in the middle of a line, the next one begins a new line. */
+async function appendToFolder(root: string | undefined, id: string, text: string): Promise<void> {
+  if (root === undefined) throw new NotAcceptedError('This worker has no folder for events (SLUICE_SIEM_FOLDER).');
+  const folder = path.join(root, id);
+  try {
+    await makeFolder(folder, 0o750);
+    const file = await open(path.join(folder, `${new Date().toISOString().slice(0, 10)}.jsonl`), 'a+', 0o640);
+    try {
+      const { size } = await file.stat();
+      const { buffer } = await file.read(Buffer.alloc(1), 0, 1, Math.max(0, size - 1));
+      await file.appendFile(size > 0 && buffer.toString() !== '\n' ? `\n${text}` : text);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    if (!hasCode(error)) throw error;
+    throw new NotAcceptedError(`The folder for events cannot be written (${error.code}).`);
+  }
+}
