@@ -98,13 +98,13 @@ function addSubscriberCommands(program: Command): void {
     subscribers,
     'rebuild <name>',
     {
-      description: "empty a subscriber's tables and fill them again from the event log; works while Sluice runs",
+      description: "make a subscriber's tables equal to what the event log gives; works while Sluice runs",
       json: 'print {"name", "events"} instead',
     },
     async ({ args: [name = ''], db, onProgress }) => {
       const { rebuildFromLog } = await import('./subscribers.ts');
       const events = await rebuildFromLog(db, name, (count) => onProgress(`${count} events`));
-      const text = `${name}: rebuilt, ${events} events applied by this command`;
+      const text = `${name}: rebuilt from ${events} events`;
       return { text: [text], json: [{ name, events }], changed: { name, events } };
     },
   );
