@@ -91,7 +91,7 @@ function addSubscriberCommands(program: Command): void {
       const { restartSubscriber } = await import('./subscribers.ts');
       await restartSubscriber(db, name);
       const text = `${name} retries within a second if a worker is running`;
-      return { text: [text], json: [{ name }], changed: { name } };
+      return { text: [text], json: [{ name }], recorded: { name } };
     },
   );
   databaseCommand(
@@ -105,7 +105,7 @@ function addSubscriberCommands(program: Command): void {
       const { rebuildFromLog } = await import('./subscribers.ts');
       const events = await rebuildFromLog(db, name, (count) => onProgress(`${count} events`));
       const text = `${name}: rebuilt from ${events} events`;
-      return { text: [text], json: [{ name, events }], changed: { name, events } };
+      return { text: [text], json: [{ name, events }], recorded: { name, events } };
     },
   );
 }
@@ -124,7 +124,7 @@ function addKeyCommands(program: Command): void {
       const { describeRewrap, rewrapKeys } = await import('./keys.ts');
       const report = await rewrapKeys(db, (rewrapped) => onProgress(`${rewrapped} secrets`));
       const ok = Object.keys(report.left).length === 0;
-      return { text: describeRewrap(report), json: [report], ok, changed: report.rewrapped > 0 ? report : undefined };
+      return { text: describeRewrap(report), json: [report], ok, recorded: report.rewrapped > 0 ? report : undefined };
     },
   );
   databaseCommand<{ workspace?: string; name: string }>(
@@ -154,7 +154,7 @@ function addKeyCommands(program: Command): void {
     async ({ db, applicationName }) => {
       const { describeUnreadable, forgetMasterKey } = await import('./keys.ts');
       const unreadable = await forgetMasterKey(db, applicationName);
-      return { text: describeUnreadable(unreadable), json: [{ unreadable }], changed: { unreadable } };
+      return { text: describeUnreadable(unreadable), json: [{ unreadable }], recorded: { unreadable } };
     },
   );
 }
