@@ -55,6 +55,28 @@ export async function rebuildInlineModels(
   }
 }
 
+/**
+ * Fills the tables of the inline models, which must be empty, with a fold of the log, in one transaction. Returns the
+ * numbers of rows.
+ */
+export async function fillInlineModels(
+  pool: Pool,
+  models: readonly AnyInlineModel[],
+  onProgress: (events: number) => void,
+): Promise<Record<string, number>> {
+  return await withClients(pool, async (client, folders) => {
+    await client.query('begin');
+    await shareSnapshot(client, folders);
+    const counts: Record<string, number> = Object.fromEntries(models.map((model) => [model.name, 0]));
+    for await (const { model, rows } of foldLog(folders, models, onProgress)) {
+      counts[model.name] = (counts[model.name] ?? 0) + rows.length;
+      await client.query(`insert into ${model.name} select * from ${recordset(model)}`, [JSON.stringify(rows)]);
+    }
+    await client.query('commit');
+    return counts;
+  });
+}
+
 /** Up to this many rows are repaired before the next comparison. Their IDs are in memory. */
 const wrongRowsMax = 500_000;
 
