@@ -325,6 +325,8 @@ create table file (
   last_event_id uuid
 );
 create index file_list on file (workspace_id, created_at desc, id desc) where deleted_at is null;
+-- For the files that existed at an earlier moment.
+create index file_history on file (workspace_id, created_at desc, id desc);
 create index file_blob on file (blob);
 create index file_expiry on file (expires_at) where deleted_at is null and expires_at is not null;
 -- Deleted files count towards a workspace's storage until their bytes are swept.

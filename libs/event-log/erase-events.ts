@@ -1,11 +1,7 @@
 import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
-import { upsertRow } from './event-log.ts';
-import { foldEvent, getEventNouns, type AnyInlineModel } from './inline-model.ts';
 import { eventColumnNames, toEvent, type EventRow, type PositionedEvent } from './read-events.ts';
-import { replayStream, type ReplayedEvent } from './replay-stream.ts';
-import { upcast } from './upcast.ts';
 
 /** What replaces an erased text. The database accepts no other change of an event. */
 export const erasedText = '[erased]';
@@ -120,23 +116,4 @@ export async function eraseEvents(
       case when metadata_salt is null then encode(sha256(convert_to(event.metadata::text, 'UTF8')), 'hex') end
         as metadata_sha256`.execute(tx);
   return rows;
-}
-
-/** Folds a stream again, after data of its events was erased. The stream must be locked. */
-export async function refoldStream(
-  tx: Transaction<Database>,
-  models: readonly AnyInlineModel[],
-  streamId: string,
-): Promise<void> {
-  let last: ReplayedEvent | undefined;
-  for await (const replayed of replayStream(tx, models, streamId, () => Promise.resolve())) {
-    last = replayed;
-    const { event } = replayed;
-    const noun = event.type.slice(0, event.type.indexOf('.'));
-    for (const model of models.filter((each) => each.perEvent && getEventNouns(each).includes(noun))) {
-      if (model.perEvent?.rowId(upcast(model.upcasts, event) as never) === null) continue;
-      await upsertRow(model, foldEvent(model, undefined, event as never)).execute(tx);
-    }
-  }
-  if (last !== undefined) await upsertRow(last.model, last.row).execute(tx);
 }

@@ -21,6 +21,8 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
   name: keyof Database;
   /** The nouns of the event types, when one table holds the rows of several kinds. */
   nouns?: readonly string[];
+  /** Whether a record can be deleted, which sets the column `deleted_at`. */
+  hasDeletions?: true;
   /** The jsonb columns, which are written as JSON text. */
   jsonColumns: readonly (keyof Row & string)[];
   /** For event types whose shape has changed since they were first written. `evolve` gets current shapes only. */

@@ -30,11 +30,11 @@ export async function* replayStream(
   const folding = models.filter(({ perEvent }) => perEvent === undefined);
   const unread = folding.flatMap((model) => Object.entries(model.unread ?? {}));
   let row: FoldedRow | undefined;
-  for (let after = 0; ;) {
-    const { events, bytes } = await readSlice(db, unread, streamId, after);
-    if (events.length === 0) return;
-    await onSlice(bytes);
-    for (const event of events) {
+  for (let [after, isLast] = [0, false]; !isLast;) {
+    const slice = await readSlice(db, unread, streamId, after);
+    isLast = slice.isLast;
+    await onSlice(slice.bytes);
+    for (const event of slice.events) {
       const noun = event.type.slice(0, event.type.indexOf('.'));
       const model = folding.find((each) => getEventNouns(each).includes(noun));
       if (model === undefined) return;
@@ -53,26 +53,31 @@ async function readSlice(
   unread: Unread,
   streamId: string,
   after: number,
-): Promise<{ events: PositionedEvent[]; bytes: number }> {
-  const page = pageInBytes('stream_version', 'size');
+): Promise<{ events: PositionedEvent[]; bytes: number; isLast: boolean }> {
+  const page = pageInBytes('stream_version', 'coalesce(octet_length(reduced::text), bytes)');
   const columns = sql.raw(eventColumnNames);
   // Only the data of these types is read to find its size. Others can be large, and their stored size is known.
   const cases = unread.map(
     ([type, members]) => sql`when type = ${type} then (data::jsonb - ${[...members]}::text[])::json`,
   );
   const reduced = sql.join([sql`when false then data`, ...cases], sql` `);
-  const { rows } = await sql<EventRow & { bytes_through: number }>`
+  const { rows } = await sql<EventRow & { bytes_through: number; found: number }>`
     select epoch, position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version,
-      case ${reduced} else data end as data, metadata, recorded_at, bytes_through::float8 as bytes_through
+      coalesce(reduced, data) as data, metadata, recorded_at, bytes_through::float8 as bytes_through, found
     from (
-      select ${columns}, ${sql.raw(page.columns)} from (
-        select ${columns}, coalesce(octet_length((case ${reduced} end)::text), bytes) as size
+      select *, count(*) over ()::int as found, ${sql.raw(page.columns)} from (
+        select ${columns}, bytes, case ${reduced} end as reduced
         from event where stream_id = ${streamId} and stream_version > ${after}
         order by stream_version limit ${pageEvents}
-      ) as sized
+      ) as next
       ${sql.raw(page.window)}
     ) as page
     where ${sql.raw(page.fits(sliceBytesMax))}
     order by stream_version`.execute(db);
-  return { events: rows.map(toEvent), bytes: rows.at(-1)?.bytes_through ?? 0 };
+  const last = rows.at(-1);
+  return {
+    events: rows.map(toEvent),
+    bytes: last?.bytes_through ?? 0,
+    isLast: last === undefined || (last.found < pageEvents && last.found === rows.length),
+  };
 }

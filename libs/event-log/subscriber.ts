@@ -1,7 +1,6 @@
-import { sql, type Kysely, type Transaction } from 'kysely';
+import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { isClosed, logStart, readNextPage, type Checkpoint, type PositionedEvent } from './read-events.ts';
 import { upcast, type Upcasts } from './upcast.ts';
 
@@ -9,7 +8,7 @@ import { upcast, type Upcasts } from './upcast.ts';
 export type Subscriber = {
   /** The name of its checkpoint and in metrics. It never changes. */
   name: string;
-  /** The tables that only this subscriber writes. A rebuild empties them; without any, it cannot be rebuilt. */
+  /** The tables that only this subscriber writes. A rebuild replaces their rows; without any, it cannot be rebuilt. */
   tables: readonly (keyof Database)[];
   /** The types of the events that it gets. Its checkpoint moves past all others, which are not read. Absent: all types. */
   types?: readonly string[];
@@ -115,22 +114,10 @@ export async function recordFailure(db: Kysely<Database>, name: string, message:
 }
 
 /**
- * Empties the tables of a subscriber and resets its checkpoint to the beginning of the log, while no process is
- * applying a page.
- */
-async function resetSubscriber(db: Kysely<Database>, { name, tables }: Subscriber): Promise<void> {
-  await ensureCheckpoint(db, { name });
-  await db.transaction().execute(async (tx) => {
-    await sql`select from subscription_checkpoint where name = ${name} for update`.execute(tx);
-    for (const table of tables) await sql`truncate ${sql.table(table)}`.execute(tx);
-    await moveTo(tx, name, logStart);
-  });
-}
-
-/**
- * Empties a subscriber's tables and applies the log again, at least up to the event that was the last one when this was
- * called. The tables are incomplete meanwhile. `onProgress` gets the number of events applied so far. Throws when an
- * event cannot be applied.
+ * Applies the whole log to temporary copies of a subscriber's tables, and then changes the tables where they differ from
+ * these, in one transaction that ends where the subscriber continues. Readers see the old or the new rows, and no other
+ * writer of the log waits. `onProgress` gets the number of events applied so far, which is returned at the end. Throws
+ * when an event cannot be applied.
  */
 export async function rebuildSubscriber(
   db: Kysely<Database>,
@@ -138,16 +125,56 @@ export async function rebuildSubscriber(
   upcasts: Upcasts,
   onProgress: (events: number) => void,
 ): Promise<number> {
-  await resetSubscriber(db, subscriber);
-  let applied = 0;
-  for (;;) {
-    const { events, state } = await applyNextPage(db, subscriber, upcasts);
-    applied += events;
-    onProgress(applied);
-    if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker; see its last error`);
-    if (state === 'busy') await sleep(20); // A worker is applying a page.
-    else if (!(await hasNextEvent(db, subscriber.name))) return applied;
-  }
+  const { name, tables, types } = subscriber;
+  await ensureCheckpoint(db, subscriber);
+  return await db.connection().execute(async (session) => {
+    const { rows } = await sql<{ schema: string }>`select current_schema() as schema`.execute(session);
+    const liveTable = (table: string) => sql.table(`${rows[0]?.schema}.${table}`);
+    let [at, applied] = [logStart, 0];
+    /** Applies the next page. Returns whether there was one. */
+    const applyPage = async (tx: Transaction<Database>): Promise<boolean> => {
+      const { events, end } = await readNextPage(tx, at, pageEventsMax, types);
+      if (events.length > 0)
+        await subscriber.apply(
+          tx,
+          events.map((event) => upcast(upcasts, event)),
+        );
+      at = events.at(-1) ?? end ?? at;
+      onProgress((applied += events.length));
+      return end !== null;
+    };
+    try {
+      // Temporary tables come first in the search path, so `apply` writes to them.
+      for (const table of tables)
+        await sql`create temp table ${sql.id(table)} (like ${liveTable(table)} including all)`.execute(session);
+      while (await session.transaction().execute(applyPage));
+      await session.transaction().execute(async (tx) => {
+        // No worker applies a page until the end of this transaction.
+        await sql`select from subscription_checkpoint where name = ${name} for update`.execute(tx);
+        while (await applyPage(tx));
+        for (const table of tables) await makeEqual(tx, liveTable(table), sql`pg_temp.${sql.id(table)}`);
+        await moveTo(tx, name, at);
+      });
+      return applied;
+    } finally {
+      for (const table of tables) await sql`drop table if exists pg_temp.${sql.id(table)}`.execute(session);
+    }
+  });
+}
+
+/** Deletes the rows of a table that a copy does not have, and inserts those that only the copy has. */
+async function makeEqual(
+  tx: Transaction<Database>,
+  table: RawBuilder<unknown>,
+  copy: RawBuilder<unknown>,
+): Promise<void> {
+  await sql`
+    delete from ${table} where ctid in (
+      select live.ctid from ${table} as live left join ${copy} as wanted on wanted::text = live::text
+      where wanted.tableoid is null)`.execute(tx);
+  await sql`
+    insert into ${table} select wanted.* from ${copy} as wanted left join ${table} as live on live::text = wanted::text
+    where live.tableoid is null`.execute(tx);
 }
 
 /** Returns the checkpoint with this name. Throws if there is none. */

@@ -26,7 +26,7 @@ export type FileEvent =
 export type FileRow = Selectable<FileTable>;
 
 /** The read model of GET /v1/files. The row of a deleted file remains, because an open batch can still need its blob. */
-export const fileModel: InlineModel<FileRow, FileEvent> = { name: 'file', jsonColumns: [], evolve };
+export const fileModel: InlineModel<FileRow, FileEvent> = { name: 'file', hasDeletions: true, jsonColumns: [], evolve };
 
 function evolve(row: FileRow | undefined, event: RecordedEvent<FileEvent>): Omit<FileRow, keyof StreamRow> {
   switch (event.type) {

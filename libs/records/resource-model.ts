@@ -30,6 +30,7 @@ export function resourceModel(kinds: readonly FoldedKind[]): InlineModel<Resourc
   return {
     name: 'resource',
     nouns: [...byNoun.keys()],
+    hasDeletions: true,
     jsonColumns: ['data'],
     upcasts: collectUpcasts(kinds.map(({ history = {} }) => history)),
     evolve(row, event) {

@@ -299,6 +299,7 @@ test('logs, events and costs', async () => {
     ['events', 'list', '--type', 'label.painted', '--table'],
     ['events', 'show', label, '--table'],
     ['events', 'replay', label, '--version', '1', '--table'],
+    ['events', 'records', 'label', '--limit', '1', '--table'],
     ['events', 'diff', label, '--table'],
     { args: ['events', 'tail', '--record', label, '--after', firstEvent, '--table'], interruptAfter: 'changed' },
   ]);
@@ -337,6 +338,7 @@ test('maintenance of a server', async () => {
     ['check', 'records', 'analytics', '--repair'],
     ['check', 'digests', '--json'],
     ['check', 'nothing'],
+    ['replay', '--into', 'replayed'],
     ['subscribers', 'list'],
     ['subscribers', 'rebuild', 'activity'],
     ['subscribers', 'rebuild', 'nobody'],

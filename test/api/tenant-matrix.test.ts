@@ -102,6 +102,7 @@ function addressed({ path, isRelayed }: Operation): string {
 
 /** Analytics are of a time, and a replay of a record. */
 function queryOf({ path }: Operation): string {
+  if (path === '/v1/events/records') return '?kind=batch';
   if (path === '/v1/events/replay' || path === '/v1/events/diff') return `?stream=${records.get('/v1/batches')}`;
   return path.startsWith('/v1/analytics/')
     ? '?time_of_generation_min=2020-01-01T00:00:00Z&time_of_generation_max=2020-01-02T00:00:00Z'

@@ -1,5 +1,7 @@
 import type { z } from 'zod';
 import { RecordState, ReplayQuery } from '#libs/contracts/logs/events.ts';
+import type { FoldedRow } from '#libs/event-log/fold-log.ts';
+import type { PositionedEvent } from '#libs/event-log/read-events.ts';
 import type { ReplayedEvent } from '#libs/event-log/replay-stream.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import {
@@ -30,16 +32,19 @@ export const replayEvents = (deps: ReplayDeps): Route => ({
   scope: 'audit.read',
   responses: { 200: { description: 'The record as it was.', schema: RecordState } },
   ...withInput({ query: ReplayQuery }, ({ query: { stream, workspace_id: workspaceId, version, at } }, ...exchange) =>
-    answerFromReplay(deps, ...exchange, { stream, workspaceId }, (states) => replay(stream, { version, at }, states)),
+    answerFromReplay(deps, ...exchange, { stream, workspaceId }, async (states) => {
+      const state = await findState(states, { version, at });
+      if (state === null) throw noSuchRecord(stream);
+      return state;
+    }),
   ),
 });
 
-/** The state of a record after the last event up to a moment. */
-async function replay(
-  stream: string,
-  until: Moment,
+/** The state after the last event up to a moment; null if the record did not exist yet. */
+export async function findState(
   states: AsyncIterable<ReplayedEvent>,
-): Promise<z.output<typeof RecordState>> {
+  until: Moment,
+): Promise<z.output<typeof RecordState> | null> {
   let last: ReplayedEvent | undefined;
   let isNewest = true;
   for await (const state of states) {
@@ -47,15 +52,19 @@ async function replay(
     if (!isNewest) break;
     last = state;
   }
-  if (last === undefined) throw noSuchRecord(stream);
-  const { eventId: id, type, streamVersion: version, recordedAt } = last.event;
-  return {
-    object: 'record.state',
-    stream,
-    version,
-    event: { id, type },
-    recorded_at: recordedAt.toISOString(),
-    is_newest: isNewest,
-    state: toPublicState(last),
-  };
+  return last === undefined ? null : toRecordState(last.row, last.event, isNewest);
 }
+
+export const toRecordState = (
+  row: FoldedRow,
+  { eventId, type }: Pick<PositionedEvent, 'eventId' | 'type'>,
+  isNewest: boolean,
+): z.output<typeof RecordState> => ({
+  object: 'record.state',
+  stream: row.id,
+  version: row.version,
+  event: { id: eventId, type },
+  recorded_at: row.updated_at.toISOString(),
+  is_newest: isNewest,
+  state: toPublicState({ row }),
+});

@@ -2,7 +2,7 @@ import type { Request, Response } from 'express';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { replayStream, type ReplayedEvent } from '#libs/event-log/replay-stream.ts';
-import type { PageReads } from '#libs/http/answers/page-reads.ts';
+import type { PageReads, SpendBytes } from '#libs/http/answers/page-reads.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { chosenLog } from '#libs/records/choose-workspace.ts';
@@ -33,16 +33,10 @@ export async function answerFromReplay(
 ): Promise<void> {
   const workspaceId = await chosenLog(db, getCaller(request), wanted);
   const { text } = await replays.forAnswer(request, response, async (signal, spend) => {
-    const endMs = performance.now() + replayMsMax;
-    const events = replayStream(db, inlineModels, stream, async (bytes) => {
-      await spend(bytes);
-      signal.throwIfAborted();
-    });
     const checked = async function* (): AsyncGenerator<ReplayedEvent> {
-      for await (const state of events) {
+      for await (const state of replayRecord(db, stream, signal, spend)) {
         // The log of another workspace gets the same answer as a missing one.
         if (state.event.workspaceId !== workspaceId) throw noSuchRecord(stream);
-        if (performance.now() > endMs) throw tooLong(stream);
         yield state;
       }
     };
@@ -53,13 +47,31 @@ export async function answerFromReplay(
   response.end(text);
 }
 
+/** The states of a record, from the first on. Throws invalid_request (`replay_too_long`), and the reason of `signal`. */
+export async function* replayRecord(
+  db: Kysely<Database>,
+  stream: string,
+  signal: AbortSignal,
+  spend: SpendBytes,
+): AsyncGenerator<ReplayedEvent> {
+  const endMs = performance.now() + replayMsMax;
+  const states = replayStream(db, inlineModels, stream, async (bytes) => {
+    await spend(bytes);
+    signal.throwIfAborted();
+  });
+  for await (const state of states) {
+    if (performance.now() > endMs) throw tooLong(stream);
+    yield state;
+  }
+}
+
 /** Whether an event came after a moment. */
 export const isAfterMoment = ({ event }: ReplayedEvent, { version, at }: Moment): boolean =>
   event.streamVersion > (version ?? Number.POSITIVE_INFINITY) ||
   event.recordedAt.getTime() > (at?.getTime() ?? Number.POSITIVE_INFINITY);
 
 /** The members of a record, with secrets. The fields of most records are together in one column. */
-export function toFields({ row }: ReplayedEvent): Record<string, unknown> {
+export function toFields({ row }: Pick<ReplayedEvent, 'row'>): Record<string, unknown> {
   const { id: _id, workspace_id: _workspaceId, version: _version, updated_at: _updatedAt, ...stored } = row;
   const { last_event_id: _last, ...columns } = stored;
   const { data, lookup: _lookup, ...others } = columns;
@@ -67,7 +79,8 @@ export function toFields({ row }: ReplayedEvent): Record<string, unknown> {
 }
 
 /** The members of a record as clients see them. */
-export const toPublicState = (state: ReplayedEvent): Record<string, unknown> => publicData(toFields(state));
+export const toPublicState = (state: Pick<ReplayedEvent, 'row'>): Record<string, unknown> =>
+  publicData(toFields(state));
 
 export const noSuchRecord = (stream: string): GatewayError =>
   new GatewayError('not_found', null, `The record '${stream.slice(0, 100)}' did not exist at that moment.`, {

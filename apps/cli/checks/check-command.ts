@@ -9,6 +9,7 @@ import {
   type Check,
   type CheckOptions,
   type CheckReport,
+  type Finding,
 } from './check.ts';
 
 /** Adds `sluice check`. */
@@ -22,7 +23,7 @@ export function addCheckCommand(program: Command, checks: readonly Check[]): voi
     const chosen = checks.filter(({ name }) => args.length === 0 || args.includes(name));
     const reports = await runChecks(chosen, context, { repair, since });
     const ok = reports.every((report) => report.ok);
-    return { json: reports, text: describeReports(reports), ok, changed: describeRepairs(reports) };
+    return { json: reports, text: describeReports(reports), ok, recorded: { ok, checks: reports.map(toRecorded) } };
   })
     .addArgument(new Argument('[checks...]', 'default: all').choices(checks.map(({ name }) => name)))
     .option('--repair', 'repair what can be repaired')
@@ -30,13 +31,21 @@ export function addCheckCommand(program: Command, checks: readonly Check[]): voi
     .addHelpText('after', `\nChecks:\n${checks.map(describeCheck).join('\n')}`);
 }
 
-/** The number of findings that each check repaired; undefined if nothing was repaired. */
-function describeRepairs(reports: readonly CheckReport[]): { repaired: Record<string, number> } | undefined {
-  const counts = reports.map(({ check, findings }) => {
-    return [check, findings.filter(({ state }) => state === 'repaired').length] as const;
-  });
-  const repaired = counts.filter(([, count]) => count > 0);
-  return repaired.length === 0 ? undefined : { repaired: Object.fromEntries(repaired) };
+const subjectsMax = 20;
+
+/** The report as it is recorded. The messages of findings are left out, because they can quote rows. */
+function toRecorded({ check, ok, counts, findings, omitted }: CheckReport) {
+  const subjects = (wanted: Finding['state']): string[] =>
+    findings.filter(({ state }) => state === wanted).map(({ subject }) => subject.slice(0, 200));
+  const [problems, repaired] = [subjects('problem'), subjects('repaired')];
+  return {
+    check,
+    ok,
+    counts,
+    problems: problems.slice(0, subjectsMax),
+    repaired: repaired.slice(0, subjectsMax),
+    omitted: omitted + Math.max(0, problems.length - subjectsMax) + Math.max(0, repaired.length - subjectsMax),
+  };
 }
 
 const describeCheck = ({ name, summary, canRepair }: Check): string =>

@@ -12,14 +12,12 @@ const records: Check = {
     const { announceAccessChange } = await import('#libs/identity/access-change.ts');
     const { inlineModels } = await import('../../platform/models.ts');
     const showEvents = (count: number): void => onProgress(`${count} events`);
-    const { events, rows, difference } = await checkInlineModels(pool, inlineModels, showEvents);
+    const compare = repair ? rebuildInlineModels : checkInlineModels;
+    const { events, rows, difference } = await compare(pool, inlineModels, showEvents);
     const counts = { events, rows: Object.values(rows).reduce((sum, count) => sum + count, 0) };
     if (difference === null) return { counts, findings: [] };
-    if (repair) {
-      await rebuildInlineModels(pool, inlineModels, showEvents);
-      // Running processes must read the repaired keys again.
-      await db.transaction().execute(async (tx) => await announceAccessChange({ tx }));
-    }
+    // Running processes must read the repaired keys again.
+    if (repair) await db.transaction().execute(async (tx) => await announceAccessChange({ tx }));
     const { model, id, live, folded } = difference;
     const message = `the row is ${JSON.stringify(live)}, but its events give ${JSON.stringify(folded)}`;
     // The comparison stops at the first difference of each table.

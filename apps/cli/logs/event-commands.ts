@@ -31,6 +31,23 @@ const columns: readonly Column<Event>[] = [
 /** The columns for the history of one record, which omit the record because it is the same in each row. */
 const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
+type RecordState = {
+  id?: never;
+  stream: string;
+  version: number;
+  recorded_at: string;
+  event: { type: string };
+  state: object;
+};
+
+const recordColumns: readonly Column<RecordState>[] = [
+  ['record', ({ stream }) => stream],
+  ['version', ({ version }) => version, { spare: 1 }],
+  ['last changed', ({ recorded_at: at }) => formatTime(at, { seconds: true })],
+  ['by event', ({ event }) => event.type, { spare: 2 }],
+  ['state', ({ state }) => state, { spare: 3 }],
+];
+
 type Change = { op: string; path: string; value?: unknown };
 type ChangeEvent = { type: string; recorded_at: string; actor: { id: string } };
 type Diff = { patch: Change[]; changes: { path: string; events: ChangeEvent[] }[] };
@@ -52,9 +69,9 @@ const toChanges = ({ patch, changes }: Diff): ChangeRow[] =>
     return { ...change, last: member?.events.at(-1) };
   });
 
-/** Adds `sluice events list|show|replay|diff|tail`. */
+/** Adds `sluice events list|show|replay|records|diff|tail`. */
 export function addEventCommands(program: Command): void {
-  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, diff, follow');
+  const events = addGroup(program, 'events', 'the event log: list, history of a record, earlier states, diff, follow');
 
   withRange(clientCommand(events, 'list', 'list events, oldest first'))
     .option('--record <id>', 'only of this record, for example batch_…')
@@ -92,6 +109,21 @@ export function addEventCommands(program: Command): void {
       const { at, version, workspace: workspace_id } = options;
       const query = { stream, at, version, workspace_id };
       printObject(await client.json<object>('GET', '/v1/events/replay', { query }), options);
+    });
+
+  withWorkspace(
+    clientCommand(events, 'records <kind>', 'list the records of a kind as they were at a time, newest first'),
+  )
+    .option('--at <time>', '24h or 7d ago, or a time such as 2026-11-21T14:00Z (default: now)', toMoment)
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
+    .action(async (kind: string, options: ClientOptions & Range & { at?: string; limit: number }) => {
+      const client = await connect(options);
+      const { at, limit, workspace: workspace_id } = options;
+      printRows(
+        await client.list<RecordState>('/v1/events/records', { kind, at, workspace_id }, limit),
+        recordColumns,
+        options,
+      );
     });
 
   withWorkspace(

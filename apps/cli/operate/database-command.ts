@@ -13,8 +13,8 @@ import { print, toJson } from '../terminal/output.ts';
  * false, the command exits with status 1.
  */
 export type Outcome = { text: readonly string[]; json: readonly unknown[]; ok?: boolean };
-/** `changed`: the result of a change that belongs to no record, for its event. Absent: nothing changed. */
-type DatabaseOutcome = Outcome & { changed?: Record<string, unknown> | undefined };
+/** `recorded`: what the event of the command contains: a change that belongs to no record, or the result of checks. */
+type DatabaseOutcome = Outcome & { recorded?: Record<string, unknown> | undefined };
 
 type Work<Options> = {
   args: readonly string[];
@@ -47,11 +47,16 @@ export function databaseCommand<Options = object>(
     return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
       const db = createDatabase(pool);
       const outcome = await run({ ...work, pool, db, applicationName });
-      if (outcome.changed !== undefined) {
-        const { recordCommand } = await import('./operator-metadata.ts');
-        await recordCommand(db, isTopLevel ? verb : `${name} ${verb}`, outcome.changed);
+      if (outcome.recorded === undefined) return outcome;
+      const { recordCommand } = await import('./operator-metadata.ts');
+      try {
+        await recordCommand(db, isTopLevel ? verb : `${name} ${verb}`, outcome.recorded);
+        return outcome;
+      } catch (error) {
+        // The result is printed nevertheless. A check can have found that the log is damaged.
+        logger.error({ err: error }, 'the result could not be recorded in the event log');
+        return { ...outcome, ok: false };
       }
-      return outcome;
     });
   });
 }

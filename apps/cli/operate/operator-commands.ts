@@ -1,7 +1,9 @@
 import { InvalidArgumentError, type Command } from 'commander';
+import type { LogEnd } from '#libs/event-log/copy-log.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
+import { toMoment } from '../logs/time-range.ts';
 import { addGroup } from '../server/client-command.ts';
 import { print } from '../terminal/output.ts';
 import { databaseCommand, operatorCommand } from './database-command.ts';
@@ -49,6 +51,7 @@ export function addOperatorCommands(program: Command): void {
     .option('--adopt-blobs', 'use this blob folder although the database belongs to another one, which is lost')
     .option('--list <file>', 'write every missing, incomplete and surplus blob to this file, one JSON object per line');
 
+  addReplayLogCommand(program);
   addSubscriberCommands(program);
   addKeyCommands(program);
   addAuditCommands(program);
@@ -64,6 +67,38 @@ async function recordMigrations(connectionString: string, applied: string[], log
     recordCommand(createDatabase(pool), 'migrate', { applied }),
   );
 }
+
+function addReplayLogCommand(program: Command): void {
+  databaseCommand<{ until?: LogEnd; into: string }>(
+    program,
+    'replay',
+    {
+      description:
+        'build the tables of an earlier moment in another, empty database, from the event log; exit with status 1 if ' +
+        'counts differ. Works while Sluice runs',
+      json: 'print the report as one JSON object instead',
+    },
+    async ({ options: { until = null, into }, db, logger, onProgress }) => {
+      const { describeReplay, replayLog } = await import('./replay-log.ts');
+      const report = await replayLog(db, { into, until }, onProgress, logger);
+      const { events, lastEvent, problems } = report;
+      const ok = problems.length === 0;
+      const recorded = { events, last_event_at: lastEvent?.recordedAt.toISOString() ?? null, problems };
+      return { text: describeReplay(report), json: [{ ok, ...report }], ok, recorded };
+    },
+  )
+    .requiredOption('--into <url>', 'address of the database, such as postgres://user:password@host/replayed')
+    .option(
+      '--until <time|index>',
+      'a time such as 7d or 2026-11-21T14:00Z, or how many events from the beginning of the log, as in a checkpoint of ' +
+        'the first tree (default: all)',
+      toLogEnd,
+    );
+}
+
+/** A time, or a number of events. Throws InvalidArgumentError. */
+const toLogEnd = (text: string): LogEnd =>
+  /^\d{1,15}$/.test(text) ? { events: Number(text) } : { at: new Date(toMoment(text)) };
 
 function addSubscriberCommands(program: Command): void {
   const subscribers = program
@@ -91,21 +126,21 @@ function addSubscriberCommands(program: Command): void {
       const { restartSubscriber } = await import('./subscribers.ts');
       await restartSubscriber(db, name);
       const text = `${name} retries within a second if a worker is running`;
-      return { text: [text], json: [{ name }], changed: { name } };
+      return { text: [text], json: [{ name }], recorded: { name } };
     },
   );
   databaseCommand(
     subscribers,
     'rebuild <name>',
     {
-      description: "empty a subscriber's tables and fill them again from the event log; works while Sluice runs",
+      description: "make a subscriber's tables equal to what the event log gives; works while Sluice runs",
       json: 'print {"name", "events"} instead',
     },
     async ({ args: [name = ''], db, onProgress }) => {
       const { rebuildFromLog } = await import('./subscribers.ts');
       const events = await rebuildFromLog(db, name, (count) => onProgress(`${count} events`));
-      const text = `${name}: rebuilt, ${events} events applied by this command`;
-      return { text: [text], json: [{ name, events }], changed: { name, events } };
+      const text = `${name}: rebuilt from ${events} events`;
+      return { text: [text], json: [{ name, events }], recorded: { name, events } };
     },
   );
 }
@@ -124,7 +159,7 @@ function addKeyCommands(program: Command): void {
       const { describeRewrap, rewrapKeys } = await import('./keys.ts');
       const report = await rewrapKeys(db, (rewrapped) => onProgress(`${rewrapped} secrets`));
       const ok = Object.keys(report.left).length === 0;
-      return { text: describeRewrap(report), json: [report], ok, changed: report.rewrapped > 0 ? report : undefined };
+      return { text: describeRewrap(report), json: [report], ok, recorded: report.rewrapped > 0 ? report : undefined };
     },
   );
   databaseCommand<{ workspace?: string; name: string }>(
@@ -154,7 +189,7 @@ function addKeyCommands(program: Command): void {
     async ({ db, applicationName }) => {
       const { describeUnreadable, forgetMasterKey } = await import('./keys.ts');
       const unreadable = await forgetMasterKey(db, applicationName);
-      return { text: describeUnreadable(unreadable), json: [{ unreadable }], changed: { unreadable } };
+      return { text: describeUnreadable(unreadable), json: [{ unreadable }], recorded: { unreadable } };
     },
   );
 }

@@ -11,7 +11,7 @@ export async function restartSubscriber(db: Kysely<Database>, name: string): Pro
   if (!(await retryNow(db, name))) throw unknown(name);
 }
 
-/** Returns the number of events applied here; running workers apply some of them. Throws ConfigurationError for an unknown name, or one without tables. */
+/** Returns the number of events applied. Throws ConfigurationError for an unknown name, or one without tables. */
 export async function rebuildFromLog(
   db: Kysely<Database>,
   name: string,

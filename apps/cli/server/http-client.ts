@@ -29,7 +29,7 @@ export type Client = {
   /** The response itself, with a 2xx status. Not retried once it has started. Read it with `readPieces`. */
   open(method: string, path: string, options?: RequestOptions): Promise<Response>;
   /** Every item of a list, page by page, up to `limit`. */
-  list<Item extends { id: string }>(path: string, query: Query, limit: number): Promise<Item[]>;
+  list<Item extends { id?: string }>(path: string, query: Query, limit: number): Promise<Item[]>;
 };
 
 const answerBytesMax = 64 * 1_048_576;
@@ -112,7 +112,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
     server,
     json,
     open,
-    async list<Item extends { id: string }>(path: string, query: Query, limit: number) {
+    async list<Item extends { id?: string }>(path: string, query: Query, limit: number) {
       type Page = Item[] | { data: Item[]; has_more?: boolean; last_id?: string | null };
       const items: Item[] = [];
       let after: string | undefined;

@@ -169,3 +169,13 @@ export const RecordState = z.object({
   is_newest: z.boolean().describe('Whether this is the current state.'),
   state: z.record(z.string(), z.unknown()).describe('The record at that moment, without secrets.'),
 });
+
+/** `GET /events/records`, without `kind`. */
+export const RecordListQuery = z.object({
+  at: moment().optional().describe('The records at this time, in ISO 8601 or Unix seconds. Default: now.'),
+  workspace_id: workspaceId(),
+  after: cursor().describe('The last_id of the previous page.'),
+  limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
+});
+
+export const RecordList = listOf(RecordState);

@@ -175,6 +175,7 @@ export const logSteps: readonly Step[] = [
   { id: 'deleteLogExport', params: { id: 'export_abc' } },
   { id: 'listEvents', query: { limit: '1' } },
   { id: 'replayEvents', query: { stream: 'ws_abc', version: '1' } },
+  { id: 'listRecords', query: { kind: 'config', limit: '1' } },
   { id: 'listAuditLogs', query: { resource_type: 'config', method: 'POST', page_size: '1' }, varies: ['request_body'] },
   { id: 'listCircuits' },
   { id: 'retrieveSystem', varies: ['host'], differs: ['open_batches'] },

@@ -260,14 +260,41 @@ describe('processes that are killed', () => {
   });
 });
 
-test('a subscriber that is rebuilt applies the whole log again, beside the workers', async () => {
+test('a subscriber that is rebuilt has the old rows until it has all new ones', async () => {
   await fill('batch_1', 9);
+  await fill('batch_2', 4);
   startRunner(countingSubscriber);
   await caughtUp('counting');
-  await database.pool.query('update counted set events = 77');
+  await database.pool.query("update counted set events = 77 where stream_id = 'batch_1'");
+  await database.pool.query("insert into counted values ('batch_invented', 1, 1, '{1}')");
+  const damaged = await counted();
+  const seen: unknown[] = [];
+  const watched: Subscriber = {
+    ...countingSubscriber,
+    async apply(tx, events) {
+      await countingSubscriber.apply(tx, events);
+      seen.push(await counted());
+    },
+  };
   const heard: number[] = [];
-  // The worker and the command apply pages in turn.
-  const applied = await rebuildSubscriber(database.db, countingSubscriber, {}, (events) => heard.push(events));
-  expect(heard.at(-1)).toBe(applied);
-  expect(await counted()).toEqual(expectedOf({ batch_1: 9 }));
+  const applied = await rebuildSubscriber(database.db, watched, {}, (events) => heard.push(events));
+  expect(applied).toBe(13);
+  expect(heard.at(-1)).toBe(13);
+  expect(seen).toContainEqual(damaged);
+  expect(new Set(seen.map((rows) => JSON.stringify(rows))).size).toBe(1);
+  expect(await counted()).toEqual(expectedOf({ batch_1: 9, batch_2: 4 }));
+  // The worker continues after the last event that the rebuild applied.
+  await fill('batch_3', 3);
+  await caughtUp('counting');
+  expect(await counted()).toEqual(expectedOf({ batch_1: 9, batch_2: 4, batch_3: 3 }));
+});
+
+test('a rebuild next to a busy log applies each event once', async () => {
+  startRunner(countingSubscriber);
+  await fill('batch_1', 50);
+  const filling = fill('batch_2', 200);
+  await rebuildSubscriber(database.db, countingSubscriber, {}, () => {});
+  await filling;
+  await caughtUp('counting');
+  expect(await counted()).toEqual(expectedOf({ batch_1: 50, batch_2: 200 }));
 });

@@ -73,6 +73,30 @@ test('a check of the list runs, is printed and decides the exit code', async () 
   });
 });
 
+test('the result of a check is an event, without the texts of its findings', async () => {
+  await sluice('check', 'epochs', 'digests');
+  const { rows } = await database.pool.query(
+    "select data, metadata from event where type = 'organisation.command_run' order by position desc limit 1",
+  );
+  const none = { problems: [], repaired: [], omitted: 0 };
+  expect(rows).toMatchObject([
+    { data: { command: 'check', result: { ok: false } }, metadata: { actor: { type: 'system', id: 'cli' } } },
+  ]);
+  expect(rows[0].data.result.checks).toEqual([
+    { check: 'digests', ok: true, counts: expect.objectContaining({ changed_events: 0 }), ...none },
+    { check: 'epochs', ok: false, counts: { epochs: 1 }, ...none, problems: ['epoch 0'] },
+  ]);
+});
+
+test('a result that cannot be recorded is printed, and the command fails', async () => {
+  await database.pool.query(`
+    create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+    create trigger refuse before insert on event for each row execute function refuse()`);
+  onTestFinished(async () => void (await database.pool.query('drop function refuse cascade')));
+  const { code, stdout } = await sluice('check', 'digests', '--json');
+  expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 1, check: 'digests', ok: true });
+});
+
 test('an error in one check is its problem, and the next one runs', async () => {
   const { code, stdout } = await sluice('check', 'broken', 'digests', '--json');
   expect(code).toBe(1);
