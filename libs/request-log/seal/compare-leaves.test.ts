@@ -11,7 +11,7 @@ const rowAt = (sequence: number): SealedRow => {
   return { ...logEntry({ model: `model-${sequence}` }), id, sequence, process_id: '0193a000-0000-7000-8000-000000000001' };
 };
 const rows = Array.from({ length: 40 }, (_row, index) => rowAt(index + 1));
-const hashesOf = (sealed: readonly SealedRow[]): Buffer =>
+const hashRows = (sealed: readonly SealedRow[]): Buffer =>
   Buffer.concat(sealed.map((row) => Buffer.from(hashLeaf(toLeaf(row)))));
 
 async function compare(sealed: readonly SealedRow[], found: readonly SealedRow[], page = 7): Promise<LeafDifference[]> {
@@ -19,7 +19,7 @@ async function compare(sealed: readonly SealedRow[], found: readonly SealedRow[]
     for (let at = 0; at < found.length; at += page) yield found.slice(at, at + page);
   }
   const differences: LeafDifference[] = [];
-  for await (const difference of compareLeaves(hashesOf(sealed), pages())) differences.push(difference);
+  for await (const difference of compareLeaves(hashRows(sealed), pages())) differences.push(difference);
   return differences;
 }
 
@@ -59,7 +59,7 @@ test('every changed and every removed record is found', async () => {
 test('the root that is computed leaf by leaf is that of the whole, and proves each leaf', async () => {
   await fc.assert(
     fc.asyncProperty(fc.integer({ min: 1, max: 40 }), async (count) => {
-      const hashes = hashesOf(rows.slice(0, count));
+      const hashes = hashRows(rows.slice(0, count));
       const running = createRunningRoot();
       for (const hash of splitHashes(hashes)) running.add(hash);
       const root = Buffer.from(running.root());

@@ -17,17 +17,17 @@ export async function* compareLeaves(
 ): AsyncGenerator<LeafDifference> {
   const places = new Map(Array.from(splitHashes(hashes), (hash, index) => [hash.toString('base64'), index]));
   let [next, after] = [0, null as string | null];
-  let unknown: string[] = [];
+  let unmatched: string[] = [];
   function* upTo(index: number): Generator<LeafDifference> {
     const open = index - next;
-    for (const [at, id] of unknown.entries()) yield { kind: at < open ? 'changed' : 'added', id };
-    if (unknown.length < open) yield { kind: 'missing', count: open - unknown.length, after, index: next };
-    unknown = [];
+    for (const [at, id] of unmatched.entries()) yield { kind: at < open ? 'changed' : 'added', id };
+    if (unmatched.length < open) yield { kind: 'missing', count: open - unmatched.length, after, index: next };
+    unmatched = [];
   }
   for await (const rows of pages) {
     for (const row of rows) {
       const index = places.get(hashLeaf(toLeaf(row)).toString('base64'));
-      if (index === undefined || index < next) unknown.push(toLogId(row.id));
+      if (index === undefined || index < next) unmatched.push(toLogId(row.id));
       else {
         yield* upTo(index);
         [next, after] = [index + 1, toLogId(row.id)];

@@ -50,13 +50,13 @@ const seal = (limits?: { recordsMax?: number; groupsMax?: number }): Promise<num
 
 const passOn = () => rollUp(database.db, { nowMs: Date.now(), logRetentionMs: 30 * dayMs });
 
-async function sealsOf(workspaceId: string): Promise<CallsSealed[]> {
+async function readSeals(workspaceId: string): Promise<CallsSealed[]> {
   const events = await readStream(database.db, `request_log_${workspaceId}`);
   expect(new Set(events.map(({ type }) => type)).size).toBeLessThanOrEqual(1);
   return events.map(({ data }) => data as unknown as CallsSealed);
 }
 
-const recordsOf = (seals: readonly CallsSealed[]): number[] => seals.map(({ records }) => records);
+const countEach = (seals: readonly CallsSealed[]): number[] => seals.map(({ records }) => records);
 
 const ids = async (): Promise<string[]> =>
   (await database.db.selectFrom('request_log_row').select('id').orderBy('id').execute()).map(({ id }) => toLogId(id));
@@ -73,7 +73,7 @@ test('calls are sealed once, by workspace, without lines of batches', async () =
   await passOn();
   expect(await seal()).toBe(0);
   expect(await database.db.selectFrom('call_seal_due').selectAll().execute()).toEqual([]);
-  const [first, ...others] = await sealsOf('ws_1');
+  const [first, ...others] = await readSeals('ws_1');
   expect(others).toEqual([]);
   const [oldest, , , newest] = await ids();
   expect(first).toEqual({
@@ -83,7 +83,7 @@ test('calls are sealed once, by workspace, without lines of batches', async () =
     last_id: newest,
     processes: [{ process_id: log.processId, first: 1, last: 4, records: 3 }],
   });
-  expect(await sealsOf('ws_2')).toMatchObject([{ records: 1, processes: [{ first: 5, last: 5 }] }]);
+  expect(await readSeals('ws_2')).toMatchObject([{ records: 1, processes: [{ first: 5, last: 5 }] }]);
   expect(await runCheck(database, 'calls')).toMatchObject({ ok: true, counts: { seals: 2, records: 4 } });
 });
 
@@ -99,8 +99,8 @@ test('rows that arrive late are in a later seal', async () => {
   await log.flush();
   await passOn();
   expect(await seal()).toBe(4);
-  const seals = await sealsOf('ws_1');
-  expect(recordsOf(seals)).toEqual([2, 4]);
+  const seals = await readSeals('ws_1');
+  expect(countEach(seals)).toEqual([2, 4]);
   expect(seals[1]?.processes).toEqual(
     expect.arrayContaining([
       { process_id: late.processId, first: 1, last: 3, records: 3 },
@@ -129,10 +129,10 @@ test('a large backlog becomes several seals, and an interruption between them lo
   };
   const limits = { recordsMax: 250, groupsMax: 2 };
   await expect(sealCalls({ db: database.db, eventLog: failing, logger, limits })).rejects.toThrow('killed');
-  const before = [...(await sealsOf('ws_1')), ...(await sealsOf('ws_2'))];
+  const before = [...(await readSeals('ws_1')), ...(await readSeals('ws_2'))];
   const sealed = await seal(limits);
-  expect(recordsOf(before).reduce((sum, count) => sum + count, sealed)).toBe(608);
-  const all = recordsOf(await sealsOf('ws_1'));
+  expect(countEach(before).reduce((sum, count) => sum + count, sealed)).toBe(608);
+  const all = countEach(await readSeals('ws_1'));
   expect(all.reduce((sum, count) => sum + count, 0)).toBe(605);
   expect(Math.max(...all)).toBe(250);
   expect(await runCheck(database, 'calls')).toMatchObject({ ok: true, counts: { records: 608 } });
@@ -144,7 +144,7 @@ test('two workers at the same time seal each call once', async () => {
   await log.flush();
   const counts = await Promise.all([seal(), seal()]);
   expect(counts.reduce((sum, count) => sum + count, 0)).toBe(20);
-  expect(recordsOf(await sealsOf('ws_1'))).toEqual([20]);
+  expect(countEach(await readSeals('ws_1'))).toEqual([20]);
 });
 
 test('a changed, a removed and an added record are named', async () => {
