@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
@@ -69,11 +69,10 @@ export async function* readSealedRows(
   workspaceId: string,
   { first_id, last_id, processes }: Pick<CallsSealed, 'first_id' | 'last_id' | 'processes'>,
 ): AsyncGenerator<SealedRow[]> {
-  const ranges = new Map(processes.map((process) => [process.process_id, process]));
-  const isInside = ({ process_id: id, sequence }: SealedRow): boolean => {
-    const range = ranges.get(id);
-    return range !== undefined && range.first <= sequence && sequence <= range.last;
-  };
+  const ranges = processes.map(
+    (each) => sql`(process_id = ${each.process_id} and sequence between ${each.first} and ${each.last})`,
+  );
+  const isInside = sql<boolean>`(${sql.join(ranges, sql` or `)})`;
   const [first = '', last = ''] = [fromLogId(first_id), fromLogId(last_id)];
   for (const { day } of await listLogDays(db)) {
     if (day < toDay(first) || day > toDay(last)) continue;
@@ -86,11 +85,11 @@ export async function* readSealedRows(
         .where('id', after === null ? '>=' : '>', after ?? first)
         .where('id', '<=', last)
         .where('kind', '<>', 'batch')
-        .where('process_id', 'in', [...ranges.keys()])
+        .where(isInside)
         .orderBy('id')
         .limit(pageRows)
         .execute();
-      yield rows.filter(isInside);
+      yield rows;
       if (rows.length < pageRows) break;
       after = rows.at(-1)?.id ?? null;
     }
