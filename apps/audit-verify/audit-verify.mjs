@@ -308,6 +308,7 @@ async function checkCalls(folder, seals, manifest) {
       open = { id, sealed, peaks: [], leaves: 0, first: line + 1 };
     }
     line += 1;
+    ensure(record || /^[0-9a-f]{64}$/.test(hash), `calls.ndjson line ${line}`, 'it has neither a record nor a hash');
     let subtree = record === undefined ? Buffer.from(hash, 'hex') : hashLeaf(Buffer.from(canonical(record)));
     for (let rest = open.leaves; rest % 2 === 1; rest = (rest - 1) / 2) subtree = hashNode(open.peaks.pop(), subtree);
     open.peaks.push(subtree);
