@@ -288,22 +288,30 @@ async function checkCalls(folder, seals, manifest) {
   const file = path.join(folder, 'calls.ndjson');
   ensure(existsSync(file), 'calls.ndjson', 'the file is missing');
   const counts = { records: 0, withheld: 0, seals: 0 };
-  let [line, open] = [0, null];
-  const close = () => {
-    if (open === null) return;
-    const { id, sealed, peaks, leaves, first } = open;
+  let [line, open] = [0, undefined];
+  const close = (group) => {
+    if (group === undefined) return;
+    const { id, sealed, peaks, leaves, first } = group;
     const place = `calls.ndjson lines ${first} to ${line}, seal ${id}`;
     ensure(leaves === sealed.records, place, `it has ${leaves} records or hashes instead of ${sealed.records}`);
     const root = peaks.reduceRight((right, left) => (right ? hashNode(left, right) : left), null);
-    ensure(root !== null && hex(root) === sealed.root, place, 'a record was changed: they do not have the root of the seal');
+    ensure(
+      root !== null && hex(root) === sealed.root,
+      place,
+      'a record was changed: they do not have the root of the seal',
+    );
     counts.seals += 1;
   };
   for await (const text of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
     const { seal: id, record, leaf_sha256: hash } = parseJson(text, `calls.ndjson line ${line + 1}`);
     if (open?.id !== id) {
-      close();
+      close(open);
       const sealed = seals.get(id);
-      ensure(sealed !== undefined, `calls.ndjson line ${line + 1}`, `no event before it seals calls and has the ID ${id}`);
+      ensure(
+        sealed !== undefined,
+        `calls.ndjson line ${line + 1}`,
+        `no event before it seals calls and has the ID ${id}`,
+      );
       seals.delete(id);
       open = { id, sealed, peaks: [], leaves: 0, first: line + 1 };
     }
@@ -316,7 +324,7 @@ async function checkCalls(folder, seals, manifest) {
     if (record !== undefined) counts.records += 1;
     else counts.withheld += 1;
   }
-  close();
+  close(open);
   for (const { records } of seals.values()) counts.withheld += records;
   ensure(
     counts.records === manifest.calls,

@@ -10,7 +10,10 @@ import { eventTypesOf } from '#libs/records/resource-model.ts';
  * The types that no kind of record declares. A new type causes a compile error until it is listed here, and then fails
  * the test of the golden log until that contains it too.
  */
-const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent | OrganisationEvent | RequestLogEvent)['type'], true> = {
+const otherTypes: Record<
+  (BatchEvent | FileEvent | FineTuningEvent | OrganisationEvent | RequestLogEvent)['type'],
+  true
+> = {
   'batch.cancel_requested': true,
   'batch.cancelled': true,
   'batch.chunk_redelivered': true,

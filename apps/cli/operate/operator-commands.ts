@@ -198,7 +198,9 @@ function addAuditCommands(program: Command): void {
         { ...wanted, onProgress: (n) => onProgress(`${n} events`) },
       );
       return {
-        text: [`${counts.events} events and ${counts.calls} calls in ${out}; check them with: node ${out}/audit-verify.mjs ${out}`],
+        text: [
+          `${counts.events} events and ${counts.calls} calls in ${out}; check them with: node ${out}/audit-verify.mjs ${out}`,
+        ],
         json: [counts],
       };
     },

@@ -73,17 +73,16 @@ async function checkSeal(
     return report(`${found} of ${data.records} records exist and do not have its root, and its hashes were changed`);
   }
   for await (const difference of compareLeaves(hashes, pages())) {
-    const isFirst = difference.kind === 'missing' && difference.index === 0;
+    const isFirst = difference.kind === 'missing' && difference.after === null;
     if (isFirst && toTime(data.first_id) < keptFromMs) check.deleted += difference.count;
     else report(describe(difference));
   }
 }
 
 function describe(difference: LeafDifference): string {
-  if (difference.kind === 'changed') return `the record ${difference.id} was changed`;
-  if (difference.kind === 'added') return `the record ${difference.id} was added`;
-  const { count, after, index } = difference;
-  const what = count === 1 ? `record ${index + 1} was` : `records ${index + 1} to ${index + count} were`;
+  if (difference.kind !== 'missing') return `the record ${difference.id} was ${difference.kind}`;
+  const { count, after } = difference;
+  const what = count === 1 ? '1 record was' : `${count} records were`;
   return `${what} removed, ${after === null ? 'before all others' : `after ${after}`}`;
 }
 
@@ -93,7 +92,10 @@ export async function readHashes(db: Kysely<Database>, eventId: string): Promise
   return row?.hashes ?? Buffer.alloc(0);
 }
 
-async function* readSeals(db: Kysely<Database>, stream: string): AsyncGenerator<{ eventId: string; data: CallsSealed }> {
+async function* readSeals(
+  db: Kysely<Database>,
+  stream: string,
+): AsyncGenerator<{ eventId: string; data: CallsSealed }> {
   for await (const { type, eventId, data } of readEvents(db, stream)) {
     if (type === ('request_log.calls_sealed' satisfies RequestLogEvent['type']))
       yield { eventId, data: data as CallsSealed };
@@ -105,7 +107,8 @@ async function readDeletedUntil(db: Kysely<Database>, workspaceId: string): Prom
   let until = 0;
   for await (const { type, data } of readEvents(db, workspaceId)) {
     const { kind, before } = data as { kind?: unknown; before?: unknown };
-    if (type === 'workspace.data_deleted' && kind === 'request_log') until = Math.max(until, Date.parse(String(before)));
+    if (type === 'workspace.data_deleted' && kind === 'request_log')
+      until = Math.max(until, Date.parse(String(before)));
   }
   return until;
 }

@@ -8,7 +8,12 @@ import { toLeaf, toSealedRecord, type SealedRow } from './sealed-calls.ts';
 
 const rowAt = (sequence: number): SealedRow => {
   const id = newLogUuid(1_700_000_000_000 + sequence, sequence);
-  return { ...logEntry({ model: `model-${sequence}` }), id, sequence, process_id: '0193a000-0000-7000-8000-000000000001' };
+  return {
+    ...logEntry({ model: `model-${sequence}` }),
+    id,
+    sequence,
+    process_id: '0193a000-0000-7000-8000-000000000001',
+  };
 };
 const rows = Array.from({ length: 40 }, (_row, index) => rowAt(index + 1));
 const hashRows = (sealed: readonly SealedRow[]): Buffer =>
@@ -34,9 +39,9 @@ test('a changed, a removed and an added record are named', async () => {
     { kind: 'changed', id: toLogId(second.id) },
   ]);
   expect(await compare([first, second, third, fourth], [first, fourth])).toEqual([
-    { kind: 'missing', count: 2, after: toLogId(first.id), index: 1 },
+    { kind: 'missing', count: 2, after: toLogId(first.id) },
   ]);
-  expect(await compare([first, second], [second])).toEqual([{ kind: 'missing', count: 1, after: null, index: 0 }]);
+  expect(await compare([first, second], [second])).toEqual([{ kind: 'missing', count: 1, after: null }]);
   expect(await compare([first, third], [first, second, third])).toEqual([{ kind: 'added', id: toLogId(second.id) }]);
 });
 
@@ -53,6 +58,7 @@ test('every changed and every removed record is found', async () => {
       const missing = differences.reduce((sum, each) => sum + (each.kind === 'missing' ? each.count : 0), 0);
       expect(missing).toBe(kinds.filter((kind) => kind === 'removed').length);
     }),
+    { numRuns: 30 },
   );
 });
 
@@ -71,6 +77,7 @@ test('the root that is computed leaf by leaf is that of the whole, and proves ea
         expect(isIncluded(hash, index, path, { size: count, root })).toBe(true);
       }
     }),
+    { numRuns: 20 },
   );
 });
 

@@ -5,7 +5,7 @@ import { toLeaf, type SealedRow } from './sealed-calls.ts';
 /** `missing`: leaves of which there is no record, after the record `after`; null if there is none before them. */
 export type LeafDifference =
   | { kind: 'changed' | 'added'; id: string }
-  | { kind: 'missing'; count: number; after: string | null; index: number };
+  | { kind: 'missing'; count: number; after: string | null };
 
 /**
  * Yields how records differ from the hashes that were sealed, both in the order of their IDs. A record that was changed has
@@ -21,7 +21,7 @@ export async function* compareLeaves(
   function* upTo(index: number): Generator<LeafDifference> {
     const open = index - next;
     for (const [at, id] of unmatched.entries()) yield { kind: at < open ? 'changed' : 'added', id };
-    if (unmatched.length < open) yield { kind: 'missing', count: open - unmatched.length, after, index: next };
+    if (unmatched.length < open) yield { kind: 'missing', count: open - unmatched.length, after };
     unmatched = [];
   }
   for await (const rows of pages) {

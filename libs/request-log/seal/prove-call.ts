@@ -41,7 +41,10 @@ async function findCall(db: Kysely<Database>, id: string) {
   const uuid = fromLogId(id);
   const select = (day: string) =>
     db.selectFrom('request_log_row').selectAll().where('recorded_on', '=', day).where('kind', '<>', 'batch');
-  if (uuid !== undefined) return await select(utcDay(getLogUuidTime(uuid))).where('id', '=', uuid).executeTakeFirst();
+  if (uuid !== undefined)
+    return await select(utcDay(getLogUuidTime(uuid)))
+      .where('id', '=', uuid)
+      .executeTakeFirst();
   for (const { day } of (await listLogDays(db)).toReversed()) {
     const row = await select(day).where('request_id', '=', id).executeTakeFirst();
     if (row !== undefined) return row;

@@ -128,5 +128,7 @@ async function forgetDeleted(db: Kysely<Database>): Promise<void> {
   // The ID of a process begins with the time of its start.
   await sql`
     delete from call_seal_position as position where process_id < ${lowestLogUuid(keptFromMs - dayMs)}
-      and not exists (select from request_log_process as process where process.process_id = position.process_id)`.execute(db);
+      and not exists (select from request_log_process as process where process.process_id = position.process_id)`.execute(
+    db,
+  );
 }

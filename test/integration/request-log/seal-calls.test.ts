@@ -38,7 +38,14 @@ beforeEach(async () => {
 afterEach(() => database.drop());
 
 const createLog = (nowMs = () => Date.now()): RequestLog =>
-  createRequestLog({ app: 'api', db: database.db, pool: database.pool, logger, clock: { now: nowMs }, groupWaitMs: 600_000 });
+  createRequestLog({
+    app: 'api',
+    db: database.db,
+    pool: database.pool,
+    logger,
+    clock: { now: nowMs },
+    groupWaitMs: 600_000,
+  });
 
 /** Records calls without writing them. */
 function record(log: RequestLog, count: number, given: Partial<RequestLogEntry> = {}): void {
@@ -147,24 +154,22 @@ test('two workers at the same time seal each call once', async () => {
   expect(countEach(await readSeals('ws_1'))).toEqual([20]);
 });
 
-test('a changed, a removed and an added record are named', async () => {
+test('a changed and a removed record are named', async () => {
   const log = createLog();
   record(log, 5);
   await log.flush();
   await seal();
-  const [first = '', second = '', third] = await ids();
-  const uuid = (id: string): string => id.slice(4);
+  const [first = '', second = ''] = await ids();
   await database.tamper(`
-    update request_log_row set cost = 0.1 where id = '${uuid(second)}';
+    update request_log_row set cost = 0.1 where id = '${second.slice(4)}';
     delete from request_log_row where sequence in (3, 4)`);
   const { ok, findings } = await runCheck(database, 'calls');
   expect(ok).toBe(false);
   expect(findings.map(({ message }) => message).toSorted()).toEqual([
-    `records 3 to 4 were removed, after ${first}`,
+    `2 records were removed, after ${first}`,
     `the record ${second} was changed`,
   ]);
   expect(findings[0]?.subject).toMatch(/^ws_1, seal /);
-  expect(third).toBeDefined();
   await database.tamper(`update call_seal set hashes = sha256('x')`);
   const forged = await runCheck(database, 'calls');
   expect(forged.findings.map(({ message }) => message)).toEqual([
@@ -208,7 +213,13 @@ async function withExports(work: (root: string, deps: SealDeps) => Promise<void>
     const deps = { db: database.db, folder, keys, name: async () => 'test/log', publishes: false, logger };
     await untilClosed(database.db);
     while ((await sealNext(deps, 'worker')) === 'full');
-    await exportLog(deps, { out: path.join(root, 'whole'), from: null, to: null, workspaceId: null, onProgress: () => {} });
+    await exportLog(deps, {
+      out: path.join(root, 'whole'),
+      from: null,
+      to: null,
+      workspaceId: null,
+      onProgress: () => {},
+    });
     await work(root, deps);
   } finally {
     await rm(root, { recursive: true, force: true });
@@ -285,7 +296,12 @@ test('an export has the sealed calls, and a changed or removed one is refused', 
       await cp(whole, copy, { recursive: true });
       const file = path.join(copy, 'calls.ndjson');
       const lines = (await readFile(file, 'utf8')).trimEnd().split('\n');
-      await writeFile(file, edit(lines).map((line) => `${line}\n`).join(''));
+      await writeFile(
+        file,
+        edit(lines)
+          .map((line) => `${line}\n`)
+          .join(''),
+      );
       expect(await verify(root, copy)).toContain(problem);
     }
     await sql`update request_log_row set status = 500 where sequence = 1`.execute(database.db);
