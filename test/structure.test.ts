@@ -147,7 +147,6 @@ const knownReaders: Readonly<Record<string, string>> = {
   'libs/analytics: request_log_row': 'minutes of rollups are made from it',
   'libs/analytics: request_log_pack': 'minutes of rollups are made from its sums',
   'libs/analytics: request_log_change': 'says what is to be rolled up',
-  'libs/analytics: call_seal_due': 'what was rolled up is sealed next',
   'libs/activity: event': 'a row of activity shows the data of its event',
   'libs/fine-tuning: event': 'events and checkpoints of a job are read from the log itself',
   'apps/api: log_export_part': 'sends the parts of a file one after another',

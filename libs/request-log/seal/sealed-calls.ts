@@ -36,9 +36,9 @@ export const requestLogModel = resourceModel([requestLogKind]);
 // The day follows from the ID, and recorded bodies are deleted before the record.
 const unsealed = ['recorded_on', 'bodies_blob'] as const satisfies ColumnName[];
 type SealedColumn = Exclude<ColumnName, (typeof unsealed)[number]>;
-const sealedColumns = columnList.flatMap(([name]) =>
-  (unsealed as readonly ColumnName[]).includes(name) ? [] : [name],
-) as SealedColumn[];
+const sealedColumns = columnList
+  .map(([name]) => name)
+  .filter((name) => !(unsealed as readonly ColumnName[]).includes(name)) as SealedColumn[];
 
 /** A row of the log as far as it is sealed. */
 export type SealedRow = Pick<RequestLogTable, SealedColumn>;
@@ -49,12 +49,16 @@ export type SealedRow = Pick<RequestLogTable, SealedColumn>;
  */
 export function toSealedRecord(row: SealedRow): Record<string, unknown> {
   const record: Record<string, unknown> = {};
-  for (const name of sealedColumns) if (row[name] !== null) record[name] = row[name];
+  for (const name of sealedColumns) {
+    const value = row[name];
+    if (value !== null) record[name] = value;
+  }
+  record['id'] = toLogId(row.id);
   if (row.metadata !== null) {
     const { _user: _email, ...metadata } = row.metadata;
     record['metadata'] = metadata;
   }
-  return { ...record, id: toLogId(row.id) };
+  return record;
 }
 
 /** The leaf of a record. */

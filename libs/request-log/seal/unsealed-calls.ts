@@ -60,7 +60,7 @@ export const countRecords = (groups: readonly UnsealedRows[]): number =>
 
 type TimeRange = { from: Date; to: Date };
 
-/** The times in which rows were written that may not be sealed, those that are not rolled up yet included. */
+/** The times in which rows were written that are perhaps not sealed, those that are not rolled up yet included. */
 async function readRanges(tx: Tx): Promise<TimeRange[]> {
   for (const unit of ['minute', 'hour', 'day']) {
     const time = (column: string): RawBuilder<unknown> => sql`date_trunc(${sql.lit(unit)}, ${sql.ref(column)})`;
