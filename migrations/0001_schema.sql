@@ -1061,6 +1061,32 @@ create table request_log_change (
   last_at timestamptz not null
 );
 
+-- The same times after they were rolled up, until their calls are sealed (libs/request-log/seal).
+create table call_seal_due (
+  id bigint generated always as identity primary key,
+  first_at timestamptz not null,
+  last_at timestamptz not null
+);
+-- Up to which row of each process the calls of a workspace are sealed.
+create table call_seal_position (
+  workspace_id text not null,
+  process_id uuid not null,
+  sequence bigint not null,
+  primary key (workspace_id, process_id)
+);
+-- The hashes of the leaves of each seal, in their order, and the first and the last record. They show which record was
+-- changed, and prove a record without the others.
+create table call_seal (
+  event_id uuid primary key,
+  workspace_id text not null,
+  first_id uuid not null,
+  last_id uuid not null,
+  hashes bytea not null
+);
+create index call_seal_last on call_seal (workspace_id, last_id);
+-- Hashes cannot be compressed.
+alter table call_seal alter hashes set storage external;
+
 -- Calls with the same values of every column that analytics filters by. Buckets are bounded: calls beyond the limit are
 -- counted in rows with `other`, whose values are null.
 create table call_rollup (

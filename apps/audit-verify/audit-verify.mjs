@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Checks an export of Sluice's event log (node audit-verify.mjs FOLDER) or the proof of one event (node audit-verify.mjs
-// PROOF). It needs Node 20.12 or later and nothing else, and shares no code with Sluice, so that you can read all of it.
+// Checks an export of Sluice's event log (node audit-verify.mjs FOLDER) or the proof of one event or call (node
+// audit-verify.mjs PROOF). It needs Node 20.12 or later and nothing else, and shares no code with Sluice, so that you can read all of it.
 // Formats: RFC 8785 (canonical JSON), RFC 6962 (hash tree), c2sp.org/signed-note, tlog-checkpoint, tlog-tiles, tlog-proof.
 
 import { createPublicKey, hash, verify } from 'node:crypto';
@@ -147,6 +147,7 @@ async function* readEvents(folder, counts) {
     streams.set(stream, { version, time });
     counts.events += 1;
     if (!isWhole) counts.partial += 1;
+    if (item.event.type === sealType && item.data_salt !== null) counts.seals.set(item.event.event_id, item.data);
     yield { ...item, entry, place };
   }
 }
@@ -288,6 +289,80 @@ function checkIncluded(entry, { index, proof, checkpoint }, place) {
   ensure(root?.equals(checkpoint.root), place, 'it was changed, or its proof does not give the root of the checkpoint');
 }
 
+// Calls: an event of this type has the root over the records of its workspace, in the order of their IDs.
+
+const sealType = 'request_log.calls_sealed';
+
+/** Checks that the records of calls.ndjson are those that the events seal. Returns lines of text. */
+async function checkCalls(folder, seals, manifest) {
+  const file = path.join(folder, 'calls.ndjson');
+  ensure(existsSync(file), 'calls.ndjson', 'the file is missing');
+  const counts = { records: 0, withheld: 0, seals: 0 };
+  let [line, open] = [0, undefined];
+  const close = (group) => {
+    if (group === undefined) return;
+    const { id, sealed, peaks, leaves, first } = group;
+    const place = `calls.ndjson lines ${first} to ${line}, seal ${id}`;
+    ensure(leaves === sealed.records, place, `it has ${leaves} records or hashes instead of ${sealed.records}`);
+    const root = peaks.reduceRight((right, left) => (right ? hashNode(left, right) : left), null);
+    ensure(
+      root !== null && hex(root) === sealed.root,
+      place,
+      'a record was changed: they do not have the root of the seal',
+    );
+    counts.seals += 1;
+  };
+  for await (const text of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+    const { seal: id, record, leaf_sha256: hash } = parseJson(text, `calls.ndjson line ${line + 1}`);
+    if (open?.id !== id) {
+      close(open);
+      const sealed = seals.get(id);
+      ensure(
+        sealed !== undefined,
+        `calls.ndjson line ${line + 1}`,
+        `no event before it seals calls and has the ID ${id}`,
+      );
+      seals.delete(id);
+      open = { id, sealed, peaks: [], leaves: 0, first: line + 1 };
+    }
+    line += 1;
+    ensure(record || /^[0-9a-f]{64}$/.test(hash), `calls.ndjson line ${line}`, 'it has neither a record nor a hash');
+    let subtree = record === undefined ? Buffer.from(hash, 'hex') : hashLeaf(Buffer.from(canonical(record)));
+    for (let rest = open.leaves; rest % 2 === 1; rest = (rest - 1) / 2) subtree = hashNode(open.peaks.pop(), subtree);
+    open.peaks.push(subtree);
+    open.leaves += 1;
+    if (record !== undefined) counts.records += 1;
+    else counts.withheld += 1;
+  }
+  close(open);
+  for (const { records } of seals.values()) counts.withheld += records;
+  ensure(
+    counts.records === manifest.calls,
+    'calls.ndjson',
+    `it has ${counts.records} records, manifest.json says ${manifest.calls}`,
+  );
+  if (counts.records + counts.withheld === 0) return [];
+  return [
+    `OK: ${counts.records} calls of ${counts.seals} seals.`,
+    ...(counts.withheld > 0
+      ? [`${counts.withheld} more sealed calls are not in the export. Compare with the retention of the workspace.`]
+      : []),
+  ];
+}
+
+/** Checks the record of a call in a proof. Returns lines of text. */
+function checkCall(item, place) {
+  const { record, index, proof } = item.call;
+  const { root, records } = item.data;
+  const isSeal = item.event.type === sealType && item.data_salt !== null;
+  ensure(isSeal, place, 'it does not prove calls');
+  const siblings = proof.map((each) => Buffer.from(each, 'base64'));
+  const found = rootOfProof(hashLeaf(Buffer.from(canonical(record))), index, records, siblings);
+  const isRight = found !== null && hex(found) === root && record.workspace_id === item.event.workspace_id;
+  ensure(isRight, `call ${record.id}`, 'it was changed, or its proof does not give the root of the seal');
+  return [`OK: call ${record.id} is record ${index + 1} of ${records} of the seal.`, JSON.stringify(record)];
+}
+
 async function checkFolder(folder, keys, earlier) {
   const read = (name) => {
     ensure(existsSync(path.join(folder, name)), name, 'the file is missing');
@@ -315,7 +390,7 @@ async function checkFolder(folder, keys, earlier) {
       `it has ${newer?.size ?? 0} entries, the earlier checkpoint ${older.size}`,
     );
   }
-  const counts = { events: 0, entries: 0, partial: 0 };
+  const counts = { events: 0, entries: 0, partial: 0, seals: new Map() };
   if (manifest.workspace_id === null) await checkWhole(folder, manifest, checkpoints, older, counts);
   else await checkWorkspace(folder, manifest, checkpoints, counts);
   ensure(
@@ -323,9 +398,11 @@ async function checkFolder(folder, keys, earlier) {
     'events.ndjson',
     `it has ${counts.events} events, manifest.json says ${manifest.events}`,
   );
+  const calls = await checkCalls(folder, counts.seals, manifest);
   const trees = checkpoints.map(({ tree, size }) => `tree ${tree} with ${size} entries`).join(', ');
   return [
     `OK: ${counts.events} events, ${counts.entries} entries (${trees}).`,
+    ...calls,
     ...(counts.partial > 0
       ? [
           `Parts of ${counts.partial} events were withheld or erased: what is shown of these is not proved, only their digest.`,
@@ -353,6 +430,7 @@ function checkProof(file, keys) {
     `OK: ${place} is entry ${index.slice(6)} of tree ${checkpoint.tree}.`,
     ...(isWhole ? [] : ['A part was withheld or erased: what is shown of it is not proved, only its digest.']),
     JSON.stringify(item.event),
+    ...(item.call === undefined ? [] : checkCall(item, place)),
   ];
 }
 

@@ -648,6 +648,9 @@ export type Database = {
   request_log_pack: RequestLogPackTable;
   request_log_process: RequestLogProcessTable;
   request_log_change: RequestLogChangeTable;
+  call_seal: { event_id: string; workspace_id: string; first_id: string; last_id: string; hashes: Buffer };
+  call_seal_due: RequestLogChangeTable;
+  call_seal_position: { workspace_id: string; process_id: string; sequence: number };
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
   request_log_deleted: { workspace_id: string; recorded_on: string; process_id: string; sequences: string };
   response_cache: ResponseCacheTable;

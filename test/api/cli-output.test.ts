@@ -362,7 +362,7 @@ test('maintenance of a server', async () => {
   // How much there is to check depends on the earlier tests.
   const text = transcript
     .replaceAll(/^note +logs: .*\n/gm, '')
-    .replaceAll(/^((?:logs|analytics|results) +ok +).*$/gm, '$1N of each')
+    .replaceAll(/^((?:logs|calls|analytics|results) +ok +).*$/gm, '$1N of each')
     .replaceAll(/\b(events|rows|entries): \d+/g, '$1: N')
     .replaceAll(/"(events)":\d+/g, '"$1":N')
     .replaceAll(/\b\d+ (events|secrets)\b/g, 'N $1')

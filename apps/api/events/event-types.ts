@@ -2,6 +2,7 @@ import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
 import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
 import type { OrganisationEvent } from '#libs/people/facts/organisation-events.ts';
+import type { RequestLogEvent } from '#libs/request-log/seal/sealed-calls.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventTypesOf } from '#libs/records/resource-model.ts';
 
@@ -9,7 +10,10 @@ import { eventTypesOf } from '#libs/records/resource-model.ts';
  * The types that no kind of record declares. A new type causes a compile error until it is listed here, and then fails
  * the test of the golden log until that contains it too.
  */
-const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent | OrganisationEvent)['type'], true> = {
+const otherTypes: Record<
+  (BatchEvent | FileEvent | FineTuningEvent | OrganisationEvent | RequestLogEvent)['type'],
+  true
+> = {
   'batch.cancel_requested': true,
   'batch.cancelled': true,
   'batch.chunk_redelivered': true,
@@ -39,6 +43,7 @@ const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent | Organisatio
   'organisation.data_deleted': true,
   'organisation.process_started': true,
   'organisation.request_refused': true,
+  'request_log.calls_sealed': true,
 };
 
 /**

@@ -50,7 +50,7 @@ export const listRecords = ({ db, replays, stallTimeoutMs }: ReplayDeps & { stal
     const caller = getCaller(request);
     let workspaceId: string | null = await chosenLog(db, caller, query.workspace_id);
     if (workspaceId === organisationId && kind === workspaceKind.noun && reachesEveryWorkspace(caller)) {
-      // Each workspace is a record of its own log.
+      // Each workspace is a record in its own log.
       workspaceId = null;
       rebind(null);
     }

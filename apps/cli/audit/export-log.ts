@@ -10,6 +10,7 @@ import { verifierText, type NoteVerifier } from '#libs/seal/signed-note.ts';
 import { createTreeProofs, tilePath, type TreeProofs } from '#libs/seal/tiles.ts';
 import { CliError } from '../server/cli-error.ts';
 import { describeExport } from './describe-export.ts';
+import { readCallLines } from './export-calls.ts';
 import { readSealedEvents, type ShownEvent } from './sealed-events.ts';
 import { allTiles, readTile } from './tree-files.ts';
 
@@ -36,7 +37,10 @@ const verifier = new URL('../../audit-verify/audit-verify.mjs', import.meta.url)
  * Writes the sealed events of a time range, and what proves them, to a folder. A folder that an earlier run left keeps its
  * checkpoints, so a repeated run writes the same bytes. Throws CliError if the log differs from its seal.
  */
-export async function exportLog(deps: ExportDeps, options: ExportOptions): Promise<{ events: number; trees: number }> {
+export async function exportLog(
+  deps: ExportDeps,
+  options: ExportOptions,
+): Promise<{ events: number; calls: number; trees: number }> {
   const { out, from, to, workspaceId, onProgress } = options;
   await mkdir(out, { recursive: true });
   const checkpoints = await chooseCheckpoints(deps, out);
@@ -44,26 +48,33 @@ export async function exportLog(deps: ExportDeps, options: ExportOptions): Promi
 
   const proofs = new Map(checkpoints.map((each) => [each.tree, treeProofs(deps.folder, each)]));
   const file = createWriteStream(path.join(out, 'events.ndjson'));
-  let events = 0;
+  const callFile = createWriteStream(path.join(out, 'calls.ndjson'));
+  let [events, calls] = [0, 0];
   for await (const event of readSealedEvents(deps, checkpoints, { from, to, workspaceId })) {
     const proof = workspaceId === null ? undefined : await inclusion(proofs, event);
     await writeLine(file, `${JSON.stringify({ ...event, proof })}\n`);
+    for await (const { text, isRecord } of readCallLines(deps.db, event)) {
+      await writeLine(callFile, `${text}\n`);
+      if (isRecord) calls += 1;
+    }
     events += 1;
     if (events % 1_000 === 0) onProgress(events);
   }
-  file.end();
-  await once(file, 'finish');
+  for (const each of [file, callFile]) {
+    each.end();
+    await once(each, 'finish');
+  }
 
   const trees = checkpoints.map(({ tree, size }) => ({ tree, size }));
   const range = { from: from?.toISOString() ?? null, to: to?.toISOString() ?? null };
-  const manifest = { ...range, workspace_id: workspaceId, events, trees };
+  const manifest = { ...range, workspace_id: workspaceId, events, calls, trees };
   const names = new Set(checkpoints.map(({ name }) => name));
   const keys = [...names].flatMap((name) => deps.keys(name).map(verifierText));
   await writeFile(path.join(out, 'key.txt'), `${keys.join('\n')}\n`);
   await copyFile(verifier, path.join(out, 'audit-verify.mjs'));
   await writeFile(path.join(out, 'README.txt'), describeExport(manifest));
   await writeFile(path.join(out, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`);
-  return { events, trees: trees.length };
+  return { events, calls, trees: trees.length };
 }
 
 async function writeLine(file: WriteStream, line: string): Promise<void> {

@@ -68,6 +68,19 @@ const logs: Check = {
   run: async (context, options) => await (await import('./logs.ts')).checkLogs(context, options),
 };
 
+const calls: Check = {
+  name: 'calls',
+  summary: 'the request log has every call as it was sealed',
+  canRepair: false,
+  async run({ db, onProgress }, { since }) {
+    const { checkCalls } = await import('#libs/request-log/seal/check-calls.ts');
+    const showRecords = (count: number): void => onProgress(`${count} records`);
+    const { seals, records, deleted, problems } = await checkCalls(db, { since, onProgress: showRecords });
+    const findings: Finding[] = problems.map((problem) => ({ state: 'problem', ...problem }));
+    return { counts: { seals, records, records_deleted_by_retention: deleted }, findings };
+  },
+};
+
 const analytics: Check = {
   name: 'analytics',
   summary: 'the rollups of analytics match the request log',
@@ -139,4 +152,4 @@ async function openStoredBlobs() {
 }
 
 /** All checks of `sluice check`, in the order in which they run. */
-export const checks: readonly Check[] = [records, digests, seal, logs, analytics, budgets, results];
+export const checks: readonly Check[] = [records, digests, seal, logs, calls, analytics, budgets, results];

@@ -4,6 +4,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
 import { toMoment } from '../logs/time-range.ts';
+import { CliError } from '../server/cli-error.ts';
 import { addGroup } from '../server/client-command.ts';
 import { print } from '../terminal/output.ts';
 import { databaseCommand, operatorCommand } from './database-command.ts';
@@ -219,9 +220,9 @@ function addAuditCommands(program: Command): void {
     'export',
     {
       description:
-        'write the sealed events of a time range to a folder, with proofs and a program that checks them. Works while ' +
+        'write the sealed events and calls of a time range to a folder, with proofs and a program that checks them. Works while ' +
         'Sluice runs. Repeat an interrupted run to complete it',
-      json: 'print {"events", "trees"}, the numbers of exported events and trees, instead',
+      json: 'print {"events", "calls", "trees"}, the numbers of exported events, calls and trees, instead',
     },
     async ({ options: { out, from = null, to = null, workspace: workspaceId = null }, db, onProgress }) => {
       const { exportLog } = await import('../audit/export-log.ts');
@@ -232,7 +233,9 @@ function addAuditCommands(program: Command): void {
         { ...wanted, onProgress: (n) => onProgress(`${n} events`) },
       );
       return {
-        text: [`${counts.events} events in ${out}; check them with: node ${out}/audit-verify.mjs ${out}`],
+        text: [
+          `${counts.events} events and ${counts.calls} calls in ${out}; check them with: node ${out}/audit-verify.mjs ${out}`,
+        ],
         json: [counts],
       };
     },
@@ -241,21 +244,30 @@ function addAuditCommands(program: Command): void {
     .option('--from <time>', 'the time of the first event, such as 2026-10-01T00:00:00Z', toDate)
     .option('--to <time>', 'the time of the last event', toDate)
     .option('--workspace <id>', 'only the events of this workspace, and nothing of others');
-  databaseCommand<{ event: string; out: string }>(
+  databaseCommand<{ event?: string; call?: string; out: string }>(
     audit,
     'prove',
     {
-      description: 'write a proof that an event is in the log, as one file that audit-verify.mjs of an export checks',
+      description:
+        'write a proof that an event or a call is in the log, as one file that audit-verify.mjs of an export checks',
       json: 'print {"tree", "index"}, the place of the event, instead',
     },
-    async ({ options: { event: eventId, out }, db }) => {
+    async ({ options: { event: eventId, call: callId, out }, db }) => {
       const { proveEvent } = await import('../audit/prove-event.ts');
+      const { writeCallProof } = await import('../audit/prove-call.ts');
       const { openAudit } = await import('../audit/open-audit.ts');
-      const place = await proveEvent({ db, ...(await openAudit()) }, { eventId, out });
+      if ((eventId === undefined) === (callId === undefined))
+        throw new CliError('Name what to prove: --event or --call.', { exitCode: 2 });
+      const deps = { db, ...(await openAudit()) };
+      const place =
+        eventId === undefined
+          ? await writeCallProof(deps, { callId: callId ?? '', out })
+          : await proveEvent(deps, { eventId, out });
       return { text: [`entry ${place.index} of tree ${place.tree}; the proof is in ${out}`], json: [place] };
     },
   )
-    .requiredOption('--event <id>', 'the ID of the event')
+    .option('--event <id>', 'the ID of the event')
+    .option('--call <id>', 'the ID of the record of a call (log_…), or its request ID, which takes longer')
     .requiredOption('--out <file>', 'the file of the proof');
 }
 

@@ -11,6 +11,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
 import { deliveryDays, sweepDeliveries } from '#libs/resources/webhooks/webhook-deliveries.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
+import { sealCalls } from '#libs/request-log/seal/seal-calls.ts';
 import { deleteOldCalls } from '#libs/request-log/write/delete-old-calls.ts';
 import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
@@ -110,6 +111,12 @@ const otherTasks = (config: WorkerConfig, { db, eventLog, blobs }: Platform, log
     ignoresClock: true,
   },
   { name: 'record due key rotations', everySeconds: 60, run: () => recordDueRotations({ db, eventLog }) },
+  {
+    name: 'seal calls',
+    everySeconds: 600,
+    run: () => sealCalls({ db, eventLog, logger }),
+    ignoresClock: true,
+  },
   { name: 'erase people', everySeconds: 60, run: () => eraseRequested(db) },
   { name: 'forget command results', everySeconds: 3_600, run: () => forgetCommandResults(db) },
   {

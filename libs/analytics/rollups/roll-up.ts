@@ -41,8 +41,8 @@ const closedMax = 24;
 /**
  * Updates the rollups with rows of the request log that were written since the last pass. The minutes of new rows are
  * computed again from all of their rows, so the result does not depend on the number of passes, the order of rows, or
- * crashes. One transaction deletes the reports of changes, writes the minutes, and writes the hours and days that have
- * ended and whose minutes changed. The lock on `rollup_state` is the lease: only one process can hold it, and it ends
+ * crashes. One transaction passes the reports of changes on to the seal of calls, writes the minutes, and writes the hours
+ * and days that have ended and whose minutes changed. The lock on `rollup_state` is the lease: only one process can hold it, and it ends
  * with the session of a killed one. `minutesMax` limits the work of a pass; the newest minutes come first.
  */
 export async function rollUp(
@@ -53,9 +53,17 @@ export async function rollUp(
     const state = await lockState(tx);
     if (!state) return { state: 'busy', minutes: 0, hasMore: false };
     const { rows: changes } = await sql<{ first_at: Date; last_at: Date }>`
-      delete from request_log_change where id in (
-        select id from request_log_change order by id limit ${changesMax} for update skip locked)
-      returning first_at, last_at`.execute(tx);
+      with taken as (
+        delete from request_log_change where id in (
+          select id from request_log_change order by id limit ${changesMax} for update skip locked)
+        returning first_at, last_at
+      ), passed as (
+        insert into call_seal_due (first_at, last_at)
+        select lower(merged), upper(merged) from (
+          select unnest(range_agg(tstzrange(date_trunc('minute', first_at), date_trunc('minute', last_at) + interval '1 minute')))
+          from taken) as minutes (merged)
+      )
+      select first_at, last_at from taken`.execute(tx);
     const keptFromMs = await logKeptFrom(tx, nowMs - logRetentionMs);
     const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
     // If the minutes of an hour were deleted, all of them are needed to make the hour. Such hours are processed one at

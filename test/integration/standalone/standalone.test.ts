@@ -190,7 +190,7 @@ describe('npm start', () => {
 
   test('the command line tool starts the database itself when nothing runs', async () => {
     const { code, stdout } = await run(['apps/cli/main.ts', 'check'], env);
-    const names = ['records', 'digests', 'seal', 'logs', 'analytics', 'budgets', 'results'];
+    const names = ['records', 'digests', 'seal', 'logs', 'calls', 'analytics', 'budgets', 'results'];
     expect(code).toBe(0);
     for (const name of names) expect(stdout).toMatch(new RegExp(`^${name} +ok `, 'm'));
   });
