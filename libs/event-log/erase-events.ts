@@ -1,4 +1,4 @@
-import { sql, type Kysely, type Transaction } from 'kysely';
+import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
 import { upsertRow } from './event-log.ts';
@@ -85,6 +85,11 @@ export async function eraseEvents(
         as metadata_sha256`.execute(tx);
   return rows;
 }
+
+/** SQL for the erasures that name an event for which a condition is true. The condition calls that event `erased_event`. */
+export const isErasureOf = (condition: RawBuilder<unknown>) => sql`(type = ${erasureType} and exists (
+  select from json_to_recordset(event.data -> 'events') as erased (event_id uuid)
+  join event as erased_event on erased_event.event_id = erased.event_id where ${condition}))`;
 
 /** Folds a stream again, after data of its events was erased. The stream must be locked. */
 export async function refoldStream(

@@ -2,7 +2,8 @@ import { InvalidArgumentError, type Command } from 'commander';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
-import { addGroup } from '../server/client-command.ts';
+import { CliError, exitCodes } from '../server/cli-error.ts';
+import { addGroup, toCount } from '../server/client-command.ts';
 import { print } from '../terminal/output.ts';
 import { databaseCommand, operatorCommand } from './database-command.ts';
 
@@ -206,21 +207,42 @@ function addAuditCommands(program: Command): void {
     .option('--from <time>', 'the time of the first event, such as 2026-10-01T00:00:00Z', toDate)
     .option('--to <time>', 'the time of the last event', toDate)
     .option('--workspace <id>', 'only the events of this workspace, and nothing of others');
-  databaseCommand<{ event: string; out: string }>(
+  addProveCommand(audit);
+}
+
+type ProofOptions = { event?: string; batch?: string; line?: number; customId?: string; out: string };
+
+function addProveCommand(audit: Command): void {
+  databaseCommand<ProofOptions>(
     audit,
     'prove',
     {
-      description: 'write a proof that an event is in the log, as one file that audit-verify.mjs of an export checks',
-      json: 'print {"tree", "index"}, the place of the event, instead',
+      description:
+        'write a proof that an event, or a line of a batch, is in the log, as one file that audit-verify.mjs of an export ' +
+        'checks. Use --event, or --batch with --line or --custom-id',
+      json: 'print {"tree", "index"}, the place of the event, or {"line", "request", "result"}, what is proved of the line',
     },
-    async ({ options: { event: eventId, out }, db }) => {
-      const { proveEvent } = await import('../audit/prove-event.ts');
+    async ({ options: { event, batch, line = null, customId = null, out }, db }) => {
       const { openAudit } = await import('../audit/open-audit.ts');
-      const place = await proveEvent({ db, ...(await openAudit()) }, { eventId, out });
-      return { text: [`entry ${place.index} of tree ${place.tree}; the proof is in ${out}`], json: [place] };
+      const lineOptions = [line, customId].filter((option) => option !== null).length;
+      if (event !== undefined && batch === undefined && lineOptions === 0) {
+        const { proveEvent } = await import('../audit/prove-event.ts');
+        const place = await proveEvent({ db, ...(await openAudit()) }, { eventId: event, out });
+        return { text: [`entry ${place.index} of tree ${place.tree}; the proof is in ${out}`], json: [place] };
+      }
+      if (event !== undefined || batch === undefined || lineOptions !== 1) {
+        const message = 'Use either --event, or --batch with one of --line and --custom-id.';
+        throw new CliError(message, { exitCode: exitCodes.usage });
+      }
+      const { describeLineProof, proveLine } = await import('../audit/prove-line.ts');
+      const proved = await proveLine({ db, ...(await openAudit()) }, { batchId: batch, line, customId, out });
+      return { text: describeLineProof(proved, out), json: [proved] };
     },
   )
-    .requiredOption('--event <id>', 'the ID of the event')
+    .option('--event <id>', 'the ID of the event')
+    .option('--batch <id>', 'the ID of the batch')
+    .option('--line <number>', 'the number of the line, from 1', toCount({ min: 1, max: 2_147_483_647 }))
+    .option('--custom-id <id>', 'the custom_id of the line')
     .requiredOption('--out <file>', 'the file of the proof');
 }
 
