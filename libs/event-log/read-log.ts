@@ -14,8 +14,8 @@ export type EventContent = Checkpoint & {
 
 type Row = Checkpoint & { workspaceId: string; bytes: number };
 
-const pageEvents = 1_000;
-const pageBytesMax = 4 * 1_048_576;
+const pageEvents = 500;
+const pageBytesMax = 524_288;
 
 /** Events up to a place in the log, of one workspace or of all (null). `end`: null for the end of the log. */
 export type LogSelection = { end: Checkpoint | null; workspaceId: string | null };

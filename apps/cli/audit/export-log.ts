@@ -4,6 +4,7 @@ import { sql } from 'kysely';
 import { isErasureOf } from '#libs/event-log/erase-events.ts';
 import { isAfter, isUpTo } from '#libs/event-log/read-events.ts';
 import { findPositions } from '#libs/event-log/read-log.ts';
+import { createGarbageCollector } from '#libs/kernel/heap-growth.ts';
 import { verifierText } from '#libs/seal/signed-note.ts';
 import { openCheckpoint, type OpenCheckpoint } from '#libs/seal/tree-names.ts';
 import { tilePath, type TreeProofs } from '#libs/seal/tiles.ts';
@@ -22,7 +23,7 @@ type ExportOptions = ExportSelection & {
   savedBytes?: number;
 };
 
-const savedBytesDefault = 4 * 1_048_576;
+const savedBytesDefault = 1_048_576;
 
 const verifier = new URL('../../audit-verify/audit-verify.mjs', import.meta.url);
 
@@ -71,6 +72,10 @@ function requireSame({ from, to, workspaceId }: ExportSelection, found: Manifest
 }
 
 const copiesAtOnce = 16;
+/** The size of most files: a tile of hashes, or a bundle of entries. */
+const tileBytes = 32_768;
+
+const collectAfter = createGarbageCollector(16 * 1_048_576);
 
 /** Copies the checkpoint of a tree and, in an export of all workspaces, the tiles that the folder does not have yet. */
 async function copyTree(
@@ -95,6 +100,7 @@ async function copyTree(
     copies.push(copy(tile));
     if (copies.length < copiesAtOnce) continue;
     await Promise.all(copies);
+    collectAfter(copiesAtOnce * tileBytes);
     copies = [];
   }
   await Promise.all(copies);
@@ -123,10 +129,11 @@ async function writeEvents(
     if ((await file.stat()).size < progress.bytes)
       throw new CliError(`${name} lost events that were written.`, { hint: 'Export into an empty folder.' });
     await file.truncate(progress.bytes);
-    let lines: Buffer[] = [];
+    let lines: string[] = [];
     let bytes = 0;
     const write = async (): Promise<void> => {
-      await file.appendFile(Buffer.concat(lines));
+      await file.appendFile(lines.join(''));
+      collectAfter(bytes);
       await file.datasync();
       progress.bytes += bytes;
       [lines, bytes] = [[], 0];
@@ -135,9 +142,9 @@ async function writeEvents(
     };
     for await (const { shown, next } of readSealedEvents(deps, checkpoints, progress.next, { end, workspaceId })) {
       const proof = workspaceId === null ? undefined : await inclusion(proofs, shown);
-      const line = Buffer.from(`${JSON.stringify({ ...shown, proof })}\n`);
+      const line = `${JSON.stringify({ ...shown, proof })}\n`;
       lines.push(line);
-      bytes += line.length;
+      bytes += Buffer.byteLength(line);
       progress.events += 1;
       progress.next = next;
       if (bytes >= savedBytes) await write();

@@ -192,6 +192,8 @@ function addAuditCommands(program: Command): void {
     async ({ options: { out, from = null, to = null, workspace: workspaceId = null }, db, onProgress }) => {
       const { exportLog } = await import('../audit/export-log.ts');
       const { openAudit } = await import('../audit/open-audit.ts');
+      const { limitYoungGeneration } = await import('#libs/kernel/heap-growth.ts');
+      limitYoungGeneration();
       const wanted = { out, from, to, workspaceId };
       const counts = await exportLog(
         { db, ...(await openAudit()) },
