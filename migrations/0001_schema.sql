@@ -181,6 +181,15 @@ create table seal (
 insert into seal default values;
 -- The last entry of each workspace.
 create table seal_workspace (workspace_id text primary key, number bigint not null, sha256 bytea not null);
+-- Where some events are in the trees. The others are counted from there (libs/seal/find-place.ts).
+create table seal_place (
+  epoch integer not null,
+  transaction_id xid8 not null,
+  position bigint not null,
+  tree integer not null,
+  index bigint not null,
+  primary key (epoch, transaction_id, position)
+);
 
 create table command_result (
   workspace_id text not null,

@@ -90,6 +90,7 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   subscription_checkpoint: 'libs/event-log',
   seal: 'libs/seal',
   seal_workspace: 'libs/seal',
+  seal_place: 'libs/seal',
   command_result: 'libs/event-log',
   installation: '',
   resource: records,

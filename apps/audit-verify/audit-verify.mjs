@@ -1,30 +1,65 @@
 #!/usr/bin/env node
-// Checks an export of Sluice's event log (node audit-verify.mjs FOLDER) or the proof of one event or call (node
-// audit-verify.mjs PROOF). It needs Node 20.12 or later and nothing else, and shares no code with Sluice, so that you can read all of it.
-// Formats: RFC 8785 (canonical JSON), RFC 6962 (hash tree), c2sp.org/signed-note, tlog-checkpoint, tlog-tiles, tlog-proof.
+// Checks an export of Sluice's event log (node audit-verify.mjs FOLDER), or proofs of events, calls or lines of batches (node
+// audit-verify.mjs PROOF…). It needs Node 20.12 or later and nothing else, and shares no code with Sluice, so that you can
+// read all of it. Formats: RFC 8785 (canonical JSON), RFC 6962 (hash tree), c2sp.org/signed-note, tlog-checkpoint,
+// tlog-tiles, tlog-proof.
 
-import { createPublicKey, hash, verify } from 'node:crypto';
-import { createReadStream, existsSync, readFileSync, statSync } from 'node:fs';
+import { createHash, createPublicKey, hash, verify } from 'node:crypto';
+import { closeSync, existsSync, openSync, readFileSync, readSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 
 /** What is wrong, and where. */
 class Bad extends Error {}
 
-function ensure(isRight, place, problem) {
-  if (!isRight) throw new Bad(`${place}: ${problem}`);
+/** `place`: a text, or a function that makes it. */
+function fail(place, problem) {
+  throw new Bad(`${typeof place === 'function' ? place() : place}: ${problem}`);
 }
 
-const sha256 = (...parts) =>
-  hash('sha256', parts.length === 1 ? parts[0] : Buffer.concat(parts.map((part) => Buffer.from(part))), 'buffer');
-const hex = (bytes) => bytes.toString('hex');
+function ensure(isRight, place, problem) {
+  if (!isRight) fail(place, problem);
+}
+
+const sha256 = (bytes) => hash('sha256', bytes, 'buffer');
 
 function parseJson(text, place) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Bad(`${place}: this is not JSON, or it is cut off`);
+    return fail(place, 'this is not JSON, or it is cut off');
   }
+}
+
+/** Base64 in its only correct form, so that no changed letter is ignored. */
+function fromBase64(text, place) {
+  const bytes = Buffer.from(String(text), 'base64');
+  ensure(bytes.toString('base64') === text, place, 'this is not base64');
+  return bytes;
+}
+
+function toHashes(texts, place) {
+  const hashes = texts.map((text) => fromBase64(text, place));
+  ensure(
+    hashes.every(({ length }) => length === 32),
+    place,
+    'a hash of its proof has the wrong length',
+  );
+  return hashes;
+}
+
+/** The lines of a file, without line feeds. */
+function* readLines(file) {
+  const descriptor = openSync(file);
+  const piece = Buffer.alloc(1_048_576);
+  let rest = Buffer.alloc(0);
+  for (let count; (count = readSync(descriptor, piece)) > 0;) {
+    const bytes = Buffer.concat([rest, piece.subarray(0, count)]);
+    let start = 0;
+    for (let end; (end = bytes.indexOf(10, start)) !== -1; start = end + 1) yield bytes.subarray(start, end);
+    rest = bytes.subarray(start);
+  }
+  closeSync(descriptor);
+  if (rest.length > 0) yield rest;
 }
 
 // RFC 8785: sorted members, no white space, numbers and strings as ECMAScript writes them.
@@ -35,27 +70,55 @@ function canonical(value) {
   return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(',')}}`;
 }
 
-/** Whether a value has this digest. The order of the file is canonical unless members have names like numbers. */
-const hasDigest = (value, salt, digest) =>
-  [JSON.stringify, canonical].some((format) => hex(sha256(Buffer.from(salt, 'hex'), format(value))) === digest);
+let scratch = Buffer.alloc(65_536);
+
+/** Whether salt and value have this digest. The order of the file is canonical unless members have names like numbers. */
+function hasDigest(value, salt, digest) {
+  for (const format of [JSON.stringify, canonical]) {
+    const text = format(value);
+    if (scratch.length < text.length * 3 + salt.length) scratch = Buffer.alloc(text.length * 3 + salt.length);
+    const start = scratch.write(salt, 0, 'hex');
+    const end = start + scratch.write(text, start);
+    if (hash('sha256', scratch.subarray(0, end)) === digest) return true;
+  }
+  return false;
+}
 
 // RFC 6962: the hash tree.
-const leafPrefix = Buffer.of(0);
-const nodePrefix = Buffer.of(1);
-const hashLeaf = (entry) => sha256(leafPrefix, entry);
-const hashNode = (left, right) => sha256(nodePrefix, left, right);
 
-/** The root over hashes: pairs from the left, an odd last one moves up. */
-function rootOf(hashes) {
-  let level = hashes;
-  while (level.length > 1) {
-    const next = [];
-    for (let at = 0; at < level.length; at += 2) {
-      next.push(at + 1 < level.length ? hashNode(level[at], level[at + 1]) : level[at]);
-    }
-    level = next;
-  }
-  return level[0] ?? sha256();
+function hashLeaf(entry) {
+  if (scratch.length <= entry.length) scratch = Buffer.alloc(entry.length * 2);
+  scratch[0] = 0;
+  scratch.set(entry, 1);
+  return sha256(scratch.subarray(0, entry.length + 1));
+}
+
+const node = Buffer.alloc(65, 1);
+
+function hashNode(left, right) {
+  node.set(left, 1);
+  node.set(right, 33);
+  return sha256(node);
+}
+
+/** The root of a tree from its complete subtrees, from the largest to the smallest. */
+const joinPeaks = (peaks) =>
+  peaks.reduceRight((right, left) => (right ? hashNode(left, right) : left), null) ?? sha256(Buffer.alloc(0));
+
+/** Computes the root over leaves that come one after the other. */
+function createRoot() {
+  const peaks = [];
+  let count = 0;
+  return {
+    add(leaf) {
+      let subtree = leaf;
+      for (let rest = count; rest % 2 === 1; rest = (rest - 1) / 2) subtree = hashNode(peaks.pop(), subtree);
+      peaks.push(subtree);
+      count += 1;
+    },
+    peaks,
+    root: () => joinPeaks(peaks),
+  };
 }
 
 /** The root that a proof of inclusion leads to; null if it has the wrong length. */
@@ -75,84 +138,131 @@ function rootOfProof(leaf, index, size, siblings) {
 }
 
 // Signed notes and checkpoints.
+
 function parseKey(text) {
   const [, name = '', id, encoded = ''] = /^([^+\s]+)\+([0-9a-f]{8})\+(\S+)$/.exec(text.trim()) ?? [];
   const key = Buffer.from(encoded, 'base64');
-  const isKey = key.length === 33 && key[0] === 1 && hex(sha256(`${name}\n`, key).subarray(0, 4)) === id;
+  const isKey =
+    key.length === 33 && key[0] === 1 && hash('sha256', Buffer.concat([Buffer.from(`${name}\n`), key])).startsWith(id);
   ensure(isKey, 'key', `${text.trim().slice(0, 80)} is not an Ed25519 verifier key`);
   const jwk = { kty: 'OKP', crv: 'Ed25519', x: key.subarray(1).toString('base64url') };
   return { name, id, publicKey: createPublicKey({ key: jwk, format: 'jwk' }) };
 }
 
-/** Checks the signature of a checkpoint, and returns what it says. */
+/** Checks the signatures of a checkpoint by the given keys, and returns what it says. */
 function openCheckpoint(note, keys, place) {
   const end = note.lastIndexOf('\n\n') + 1;
   const text = note.slice(0, end);
   const [origin, size = '', root = ''] = text.split('\n');
   const [, name = origin, tree = '1'] = /^(.+)\/tree\/(\d+)$/.exec(origin) ?? [];
-  ensure(end > 0 && /^\d+$/.test(size) && /^[\w+/]{43}=$/.test(root), place, 'this is not a checkpoint');
-  const signatures = note
-    .slice(end + 1)
-    .split('\n')
-    .map((line) => /^— (\S+) (\S+)$/.exec(line));
-  const isSigned = signatures.some((match) => {
-    const bytes = Buffer.from(match?.[2] ?? '', 'base64');
-    const key = keys.find((each) => each.name === match?.[1] && each.id === hex(bytes.subarray(0, 4)));
-    return key?.name === name && verify(null, Buffer.from(text), key.publicKey, bytes.subarray(4));
+  ensure(end > 0 && /^\d{1,15}$/.test(size) && /^[\w+/]{43}=$/.test(root), place, 'this is not a checkpoint');
+  const lines = note.slice(end + 1).split('\n');
+  ensure(lines.pop() === '', place, 'its last line is cut off');
+  const signatures = lines.map((line) => {
+    const [, signer, encoded = ''] = /^— (\S+) (\S+)$/.exec(line) ?? fail(place, 'a line is not a signature');
+    const bytes = fromBase64(encoded, place);
+    const id = bytes.toString('hex', 0, 4);
+    const key = keys.find((each) => each.name === signer && each.name === name && each.id === id);
+    return key && verify(null, Buffer.from(text), key.publicKey, bytes.subarray(4));
   });
+  const isSigned = signatures.includes(true) && !signatures.includes(false);
   ensure(isSigned, place, 'no signature by a given key is right');
-  return { tree: Number(tree), size: Number(size), root: Buffer.from(root, 'base64') };
+  return { tree: Number(tree), size: Number(size), root: fromBase64(root, place), text };
+}
+
+/** Checks that an entry is in the tree of a checkpoint. */
+function checkIncluded(entry, { index, proof }, checkpoint, place) {
+  ensure(Array.isArray(proof) && index < checkpoint?.size, place, 'its place is not in a checkpoint');
+  const root = rootOfProof(hashLeaf(entry), index, checkpoint.size, toHashes(proof, place));
+  ensure(root?.equals(checkpoint.root), place, 'it was changed, or its proof does not give the root of the checkpoint');
 }
 
 // Events and their entries.
 
-/** Checks the digests of an event, and returns its entry, and whether data and metadata were shown with their salts. */
-function makeEntry({ event, data, data_salt, metadata, metadata_salt, number, previous }, place) {
-  const parts = { data: [data, data_salt], metadata: [metadata, metadata_salt] };
-  for (const [name, [value, salt]] of Object.entries(parts)) {
-    // Without the salt, a part of the value was erased or withheld, and only the digest is proved.
-    const isRight = salt === null || hasDigest(value, salt, event[`${name}_sha256`]);
-    ensure(isRight, place, `its ${name} does not have the digest ${name}_sha256`);
-  }
-  const eventSha256 = hex(sha256(canonical(event)));
-  const entry = Buffer.from(
-    canonical({ event_sha256: eventSha256, number, previous, workspace_id: event.workspace_id }),
+const describe = ({ tree, index, event }) => `event ${event?.event_id} (entry ${index} of tree ${tree})`;
+
+/** The entry of an event in its tree. The members of the envelope are in canonical order. */
+function makeEntry({ event, number, previous }) {
+  const text = JSON.stringify(event);
+  const workspace = JSON.stringify(event.workspace_id);
+  const before = JSON.stringify(previous);
+  return Buffer.from(
+    `{"event_sha256":"${hash('sha256', text)}","number":${number},"previous":${before},"workspace_id":${workspace}}`,
   );
-  return { entry, isWhole: data_salt !== null && metadata_salt !== null };
 }
 
-const placeOf = ({ tree, index, event }, line) =>
-  `events.ndjson line ${line}, event ${event?.event_id} (entry ${index} of tree ${tree})`;
+/**
+ * Checks the digests of an event. A part without its salt must be named by an erasure, which has the SHA-256 of what it left.
+ * Data that contains secrets can be withheld; what is shown of it is then not proved.
+ */
+function checkParts(item, { erasures, withheld }, place, names = ['data', 'metadata']) {
+  for (const name of names) {
+    const [value, salt, digest] = [item[name], item[`${name}_salt`], item.event[`${name}_sha256`]];
+    if (typeof salt === 'string') {
+      if (!/^[0-9a-f]{32}$/.test(salt) || !hasDigest(value, salt, digest))
+        fail(place, `its ${name} does not have the digest ${name}_sha256`);
+    } else if (name === 'data' && item.withheld === true) {
+      withheld.set(item.event.type, (withheld.get(item.event.type) ?? 0) + 1);
+    } else {
+      const left = erasures.get(item.event.event_id)?.[`${name}_sha256`];
+      if (typeof left !== 'string') fail(place, `the salt of its ${name} is missing, and no erasure names it`);
+      if (!hasDigest(value, '', left)) fail(place, `its ${name} is not what its erasure left`);
+    }
+  }
+}
 
-/** The lines of events.ndjson, each with its entry. */
-async function* readEvents(folder, counts) {
+/** Reads what was left of erased events from the data of the events that record erasures, in the order of the log. */
+function readErasures(items, shown, check) {
+  const erased = [];
+  for (const item of items) {
+    const place = () => `erasure, ${describe(item)}`;
+    ensure(item.event?.type === 'user.events_erased', place, 'it is not the record of an erasure');
+    check(item, makeEntry(item), place);
+    // An erasure can itself be erased, and is then named by a later one.
+    if (item.data_salt === null) erased.push(item);
+    else checkParts(item, shown, place, ['data']);
+    for (const { event_id: id, ...left } of item.data.events) shown.erasures.set(id, left);
+  }
+  for (const item of erased) checkParts(item, shown, () => `erasure, ${describe(item)}`, ['data']);
+}
+
+function describeWithheld({ withheld }) {
+  const types = Array.from(withheld, ([type, count]) => `${count} ${type}`).join(', ');
+  return withheld.size === 0
+    ? []
+    : [`Data with secrets was withheld. What is shown of it is not proved, only its digest: ${types}.`];
+}
+
+// Exports.
+
+/** The lines of events.ndjson, each with its entry, between the two neighbours of the range, whose data is not shown. */
+function* readEvents(folder, { before, after }, counts, onEvent) {
   const streams = new Map();
+  const toItem = (item, place) => {
+    item.entry = makeEntry(item);
+    item.place = place;
+    return item;
+  };
+  if (before) yield toItem(before, () => `manifest.json, before, ${describe(before)}`);
   let line = 0;
-  for await (const text of createInterface({
-    input: createReadStream(path.join(folder, 'events.ndjson')),
-    crlfDelay: Infinity,
-  })) {
+  for (const bytes of readLines(path.join(folder, 'events.ndjson'))) {
     line += 1;
-    const item = parseJson(text, `events.ndjson line ${line}`);
-    const place = placeOf(item, line);
-    const { entry, isWhole } = makeEntry(item, place);
+    const at = line;
+    const item = parseJson(bytes.toString(), `events.ndjson line ${at}`);
+    const place = () => `events.ndjson line ${at}, ${describe(item)}`;
+    checkParts(item, counts, place);
     const { stream_id: stream, stream_version: version, recorded_at: time } = item.event;
-    const before = streams.get(stream) ?? { version: version - 1, time };
-    ensure(version === before.version + 1, place, `version ${version} of ${stream} follows ${before.version}`);
-    ensure(
-      time >= before.time,
-      place,
-      `its time ${time} is before ${before.time}, that of the previous event of ${stream}`,
-    );
+    const last = streams.get(stream) ?? { version: version - 1, time };
+    if (version !== last.version + 1) fail(place, `version ${version} of ${stream} follows ${last.version}`);
+    if (time < last.time)
+      fail(place, `its time ${time} is before ${last.time}, that of the previous event of ${stream}`);
     streams.set(stream, { version, time });
     counts.events += 1;
-    if (!isWhole) counts.partial += 1;
-    if (item.event.type === sealType && item.data_salt !== null) counts.seals.set(item.event.event_id, item.data);
-    yield { ...item, entry, place };
+    onEvent(item, place);
+    yield toItem(item, place);
   }
+  if (after) yield toItem(after, () => `manifest.json, after, ${describe(after)}`);
 }
-
-// Whole logs: all entries are in the folder.
 
 function tilePath(level, index, width) {
   const digits = String(index);
@@ -168,125 +278,198 @@ function readTile(folder, level, index, width) {
   return { bytes: readFileSync(path.join(folder, file)), place };
 }
 
-/** The entries of a tree, in order. Compares its tiles with them, and its root with the checkpoint. */
+/** The entries of a tree, in order. Compares its tiles with them, and its roots with the checkpoints. */
 function* readTree(folder, { size, root }, older) {
-  const levels = [];
-  const add = (level, hash) => {
-    const { index, hashes } = (levels[level] ??= { index: 0, hashes: [] });
-    hashes.push(hash);
-    if (hashes.length < 256) return;
-    compareTile(level);
+  const levels = []; // The hashes of the unfinished tile of each level.
+  const add = (level, digest) => {
+    const tile = (levels[level] ??= { index: 0, hashes: [] });
+    tile.hashes.push(digest);
+    if (tile.hashes.length < 256) return;
+    const { index } = tile;
+    add(level + 1, finishTile(level));
     levels[level] = { index: index + 1, hashes: [] };
-    add(level + 1, rootOf(hashes));
   };
-  const compareTile = (level) => {
+  const peaksOver = (hashes) => {
+    const tree = createRoot();
+    for (const each of hashes) tree.add(each);
+    return tree.peaks;
+  };
+  const finishTile = (level) => {
     const { index, hashes } = levels[level];
-    if (hashes.length === 0) return;
     const { bytes, place } = readTile(folder, level, index, hashes.length);
-    const wrong = hashes.findIndex((hash, at) => !hash.equals(bytes.subarray(at * 32, at * 32 + 32)));
-    ensure(wrong === -1, place, `its hash ${wrong} is not that of the entries`);
-    ensure(bytes.length === hashes.length * 32, place, 'it has the wrong length');
+    if (!Buffer.concat(hashes).equals(bytes)) {
+      const wrong = hashes.findIndex((each, at) => !each.equals(bytes.subarray(at * 32, at * 32 + 32)));
+      fail(place, wrong === -1 ? 'it has the wrong length' : `its hash ${wrong} is not that of the entries`);
+    }
+    return peaksOver(hashes)[0];
   };
-  const peaks = []; // Complete subtrees, from the largest to the smallest.
-  const currentRoot = () =>
-    peaks.reduceRight((right, left) => (right ? hashNode(left, right) : left), null) ?? sha256();
+  // The tiles of the upper levels are to the left.
+  const currentRoot = () => joinPeaks(levels.toReversed().flatMap(({ hashes }) => peaksOver(hashes)));
   for (let index = 0, bundle, at = 0; index < size; index += 1) {
     if (index % 256 === 0) {
       bundle = readTile(folder, 'entries', index / 256, Math.min(256, size - index));
       at = 0;
     }
-    const place = `${bundle.place}, entry ${index}`;
     const start = at + 2;
     const end = start <= bundle.bytes.length ? start + bundle.bytes.readUInt16BE(at) : Infinity;
-    ensure(end <= bundle.bytes.length, place, 'the file is cut off');
+    if (end > bundle.bytes.length) fail(`${bundle.place}, entry ${index}`, 'the file is cut off');
     const entry = bundle.bytes.subarray(start, end);
-    yield { index, entry, place };
+    yield { index, entry, bundle };
     at = end;
-    const hash = hashLeaf(entry);
-    add(0, hash);
-    let subtree = hash;
-    for (let rest = index; rest % 2 === 1; rest = (rest - 1) / 2) subtree = hashNode(peaks.pop(), subtree);
-    peaks.push(subtree);
+    add(0, hashLeaf(entry));
     if (older?.size === index + 1) {
-      ensure(
-        currentRoot().equals(older.root),
-        `the first ${older.size} entries`,
-        'they do not have the root of the earlier checkpoint',
-      );
+      const place = `the first ${older.size} entries`;
+      ensure(currentRoot().equals(older.root), place, 'they do not have the root of the earlier checkpoint');
     }
   }
-  for (let level = 0; level < levels.length; level += 1) compareTile(level);
+  for (const [level, { hashes }] of levels.entries()) if (hashes.length > 0) finishTile(level);
   ensure(currentRoot().equals(root), `${path.basename(folder)}/checkpoint`, 'its root is not that of the entries');
 }
 
-async function checkWhole(folder, manifest, checkpoints, older, counts) {
-  const events = readEvents(folder, counts);
-  let next = (await events.next()).value;
+/** The first entry of a tree after the first one: the checkpoint of the tree before it, and how many entries the log kept. */
+function readSuccession(folder, checkpoint, previous) {
+  const { bytes, place } = readTile(folder, 'entries', 0, Math.min(256, checkpoint.size));
+  const { kept, previous_checkpoint: note } = parseJson(bytes.subarray(2, 2 + bytes.readUInt16BE(0)), place);
+  const isNext = typeof note === 'string' && note.startsWith(`${previous.text}\n`) && kept <= previous.size;
+  ensure(isNext, place, `it does not name the checkpoint of tree ${previous.tree}`);
+  return kept;
+}
+
+/** Compares the events with all entries: they are consecutive, and reach the limits of the range. */
+function checkWhole(folder, manifest, checkpoints, older, counts, onEvent) {
+  const events = readEvents(folder, manifest, counts, onEvent);
+  let { value: next } = events.next();
+  // Whether the next entry must be that of the next event.
+  let isInside = !manifest.before;
   const heads = new Map();
   for (const [at, checkpoint] of checkpoints.entries()) {
-    const tree = path.join(folder, 'trees', String(checkpoint.tree));
-    const kept = readKept(folder, checkpoints[at + 1]) ?? Infinity;
-    for (const { index, entry, place } of readTree(tree, checkpoint, older?.tree === checkpoint.tree ? older : null)) {
+    const treeFolder = (tree) => path.join(folder, 'trees', String(tree));
+    const follower = checkpoints[at + 1];
+    const kept = follower ? readSuccession(treeFolder(follower.tree), follower, checkpoint) : Infinity;
+    const isOlder = older?.tree === checkpoint.tree;
+    for (const { index, entry, bundle } of readTree(treeFolder(checkpoint.tree), checkpoint, isOlder && older)) {
       counts.entries += 1;
-      const { event_sha256: sha, number, previous, workspace_id: workspace } = parseJson(entry, place);
-      if (sha === undefined) {
-        ensure(index === 0 && checkpoint.tree > 1, place, 'it is not the entry of an event');
+      if (index === 0 && at > 0) continue; // The succession.
+      const place = () => `${bundle.place}, entry ${index}`;
+      const isNext = next !== undefined && next.index === index && next.tree === checkpoint.tree;
+      if (isNext && !next.entry.equals(entry))
+        fail(next.place, 'the event is not the one that was sealed at its place');
+      if (index >= kept) {
+        if (isNext) fail(next.place, 'the log lost the event of this entry');
         continue;
       }
-      if (index < kept) {
-        const head = heads.get(workspace) ?? { number: 0, hash: null };
-        ensure(
-          number === head.number + 1,
-          place,
-          `its number in ${workspace} is ${number} instead of ${head.number + 1}`,
-        );
-        ensure(previous === head.hash, place, 'it does not name the previous entry of its workspace');
-        heads.set(workspace, { number, hash: hex(sha256(entry)) });
-      }
-      if (next?.tree === checkpoint.tree && next.index === index) {
-        ensure(next.entry.equals(entry), next.place, 'the event is not the one that was sealed at its place');
-        next = (await events.next()).value;
-      } else {
-        // Only a range of time leaves out events, before its first and after its last one.
-        const isBefore = counts.events === 0 || (counts.events === 1 && next !== undefined);
-        const isOutside = (isBefore && manifest.from !== null) || (next === undefined && manifest.to !== null);
-        const before = next === undefined ? 'the end of events.ndjson' : next.place;
-        const problem = `the event of entry ${index} of tree ${checkpoint.tree} is missing`;
-        ensure(isOutside || index >= kept, `before ${before}`, problem);
-      }
+      const item = isNext ? next : parseJson(entry, place);
+      const { number, previous } = item;
+      const { workspace_id: workspace } = isNext ? next.event : item;
+      const head = heads.get(workspace) ?? { number: 0, sha: null };
+      if (number !== head.number + 1)
+        fail(place, `its number in ${workspace} is ${number} instead of ${head.number + 1}`);
+      if (previous !== head.sha) fail(place, 'it does not name the previous entry of its workspace');
+      heads.set(workspace, { number, sha: hash('sha256', entry) });
+      if (!isNext && isInside)
+        fail(next?.place ?? 'events.ndjson', `the event of entry ${index} of tree ${checkpoint.tree} is missing`);
+      if (!isNext) continue;
+      ({ value: next } = events.next());
+      isInside = next !== undefined || !manifest.after;
     }
   }
-  ensure(next === undefined, next?.place, 'the event is not in the tree, or not in its order');
+  if (next !== undefined) fail(next.place, 'the event is not in the tree, or not in its order');
 }
 
-/** How many entries of the tree before this one the log still had when this one began. */
-function readKept(folder, checkpoint) {
-  if (checkpoint === undefined) return undefined;
-  const root = path.join(folder, 'trees', String(checkpoint.tree));
-  const { bytes, place } = readTile(root, 'entries', 0, Math.min(256, checkpoint.size));
-  return parseJson(bytes.subarray(2, 2 + bytes.readUInt16BE(0)), place).kept;
-}
-
-// One workspace: each entry has a proof of its own.
-
-async function checkWorkspace(folder, { workspace_id: workspace }, checkpoints, counts) {
-  let head;
-  for await (const { event, entry, tree, index, number, previous, proof, place } of readEvents(folder, counts)) {
-    ensure(event.workspace_id === workspace, place, `it belongs to ${event.workspace_id}`);
-    ensure(head === undefined || number === head.number + 1, place, `number ${number} follows ${head?.number}`);
-    ensure(head === undefined || previous === head.hash, place, 'it does not name the previous entry of the workspace');
-    head = { number, hash: hex(sha256(entry)) };
-    checkIncluded(entry, { index, proof, checkpoint: checkpoints.find((each) => each.tree === tree) }, place);
+/** Each entry of the workspace has a proof, and names the previous one. */
+function checkWorkspace(folder, manifest, checkpoints, counts, onEvent) {
+  // Without an earlier event, the first one is the first of the workspace.
+  let head = manifest.before ? null : { number: 0, sha: null };
+  for (const item of readEvents(folder, manifest, counts, onEvent)) {
+    const { event, entry, tree, number, previous, place } = item;
+    const workspace = manifest.workspace_id;
+    if (event.workspace_id !== workspace) fail(place, `it belongs to ${event.workspace_id}`);
+    if (head && number !== head.number + 1) fail(place, `number ${number} follows ${head.number}`);
+    if (head && previous !== head.sha) fail(place, 'it does not name the previous entry of the workspace');
+    head = { number, sha: hash('sha256', entry) };
+    checkIncluded(entry, item, checkpoints[tree - 1], place);
     counts.entries += 1;
   }
 }
 
-function checkIncluded(entry, { index, proof, checkpoint }, place) {
-  const isPlace = Array.isArray(proof) && proof.every((each) => typeof each === 'string') && index < checkpoint?.size;
-  ensure(isPlace, place, 'its place is not in a checkpoint');
-  const siblings = proof.map((each) => Buffer.from(each, 'base64'));
-  const root = rootOfProof(hashLeaf(entry), index, checkpoint.size, siblings);
-  ensure(root?.equals(checkpoint.root), place, 'it was changed, or its proof does not give the root of the checkpoint');
+/** Checks that the neighbours of the range are outside of its times. */
+function checkRange({ from, to, before, after }) {
+  const [start, end] = [before?.event.recorded_at, after?.event.recorded_at];
+  ensure(start === undefined || (from !== null && start < from), 'manifest.json, before', 'it is in the time range');
+  ensure(end === undefined || (to !== null && end > to), 'manifest.json, after', 'it is in the time range');
+}
+
+function checkFolder(folder, keys, options) {
+  const read = (name) => {
+    ensure(existsSync(path.join(folder, name)), name, 'the file is missing');
+    return readFileSync(path.join(folder, name), 'utf8');
+  };
+  const manifest = parseJson(read('manifest.json'), 'manifest.json');
+  const given = keys.length > 0 ? keys : read('key.txt').trim().split('\n').map(parseKey);
+  const checkpoints = manifest.trees.map(({ tree, size }, at) => {
+    const place = `trees/${at + 1}/checkpoint`;
+    const checkpoint = openCheckpoint(read(place), given, place);
+    ensure(checkpoint.tree === at + 1, place, `it is of tree ${checkpoint.tree}`);
+    ensure(
+      tree === at + 1 && size === checkpoint.size,
+      'manifest.json',
+      `tree ${at + 1} has ${checkpoint.size} entries`,
+    );
+    return checkpoint;
+  });
+  const isWhole = manifest.workspace_id === null;
+  const older =
+    options.checkpoint && openCheckpoint(readFileSync(options.checkpoint, 'utf8'), given, options.checkpoint);
+  if (older) {
+    ensure(isWhole, '--checkpoint', 'only an export of the whole log shows that it continues a checkpoint');
+    const size = checkpoints[older.tree - 1]?.size ?? 0;
+    ensure(size >= older.size, `tree ${older.tree}`, `it has ${size} entries, the earlier checkpoint ${older.size}`);
+  }
+  checkRange(manifest);
+  const counts = { events: 0, entries: 0, erasures: new Map(), withheld: new Map() };
+  let erasures = 0;
+  const parseErasures = function* () {
+    for (const bytes of readLines(path.join(folder, 'erasures.ndjson'))) {
+      erasures += 1;
+      yield parseJson(bytes.toString(), `erasures.ndjson line ${erasures}`);
+    }
+  };
+  readErasures(parseErasures(), counts, (item, entry, place) =>
+    checkIncluded(entry, item, checkpoints[item.tree - 1], place),
+  );
+  let last;
+  const batchEvents = [];
+  const seals = new Map();
+  const onEvent = (item, place) => {
+    const { recorded_at: time, stream_id: stream } = item.event;
+    const isEarly = last === undefined && manifest.from !== null && time < manifest.from;
+    if (isEarly) fail(place, 'it precedes the time range');
+    last = { time, place };
+    if (stream === options.batch) batchEvents.push(item);
+    if (item.event.type === sealType) seals.set(item.event.event_id, item);
+  };
+  if (isWhole) checkWhole(folder, manifest, checkpoints, older, counts, onEvent);
+  else checkWorkspace(folder, manifest, checkpoints, counts, onEvent);
+  if (manifest.to !== null && last?.time > manifest.to) fail(last.place, 'it follows the time range');
+  for (const [name, count] of [
+    ['events', counts.events],
+    ['erasures', erasures],
+  ])
+    ensure(count === manifest[name], `${name}.ndjson`, `it has ${count} ${name}, manifest.json says ${manifest[name]}`);
+  const calls = checkCalls(folder, seals, manifest);
+  const trees = checkpoints.map(({ tree, size }) => `tree ${tree} with ${size} entries`).join(', ');
+  const isOpen = !isWhole && !manifest.after;
+  return [
+    `OK: ${counts.events} events, ${counts.entries} entries (${trees}).`,
+    `Range: ${manifest.from ?? 'the beginning'} to ${manifest.to ?? 'the checkpoints'}, ${manifest.workspace_id ?? 'all workspaces'}.`,
+    ...calls,
+    ...(isOpen ? ['Nothing here shows that the workspace has no later event.'] : []),
+    ...describeWithheld(counts),
+    ...(keys.length > 0
+      ? []
+      : ['The key is that of the export. Compare it with the one that you received in another way.']),
+    ...(options.batch === undefined ? [] : checkBatch(batchEvents, options)),
+  ];
 }
 
 // Calls: an event of this type has the root over the records of its workspace, in the order of their IDs.
@@ -294,166 +477,274 @@ function checkIncluded(entry, { index, proof, checkpoint }, place) {
 const sealType = 'request_log.calls_sealed';
 
 /** Checks that the records of calls.ndjson are those that the events seal. Returns lines of text. */
-async function checkCalls(folder, seals, manifest) {
-  const file = path.join(folder, 'calls.ndjson');
-  ensure(existsSync(file), 'calls.ndjson', 'the file is missing');
+function checkCalls(folder, seals, manifest) {
   const counts = { records: 0, withheld: 0, seals: 0 };
-  let [line, open] = [0, undefined];
-  const close = (group) => {
-    if (group === undefined) return;
-    const { id, sealed, peaks, leaves, first } = group;
+  let line = 0;
+  let open;
+  const close = ({ id, data, tree, leaves, first }) => {
     const place = `calls.ndjson lines ${first} to ${line}, seal ${id}`;
-    ensure(leaves === sealed.records, place, `it has ${leaves} records or hashes instead of ${sealed.records}`);
-    const root = peaks.reduceRight((right, left) => (right ? hashNode(left, right) : left), null);
-    ensure(
-      root !== null && hex(root) === sealed.root,
-      place,
-      'a record was changed: they do not have the root of the seal',
-    );
+    ensure(leaves === data.records, place, `it has ${leaves} records or hashes instead of ${data.records}`);
+    const problem = 'a record was changed: they do not have the root of the seal';
+    ensure(tree.root().toString('hex') === data.root, place, problem);
     counts.seals += 1;
   };
-  for await (const text of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
-    const { seal: id, record, leaf_sha256: hash } = parseJson(text, `calls.ndjson line ${line + 1}`);
+  for (const bytes of readLines(path.join(folder, 'calls.ndjson'))) {
+    const place = `calls.ndjson line ${line + 1}`;
+    const { seal: id, record, leaf_sha256: leaf } = parseJson(bytes.toString(), place);
     if (open?.id !== id) {
-      close(open);
+      if (open) close(open);
       const sealed = seals.get(id);
-      ensure(
-        sealed !== undefined,
-        `calls.ndjson line ${line + 1}`,
-        `no event before it seals calls and has the ID ${id}`,
-      );
+      ensure(sealed, place, `no event of the export that seals calls has the ID ${id}`);
       seals.delete(id);
-      open = { id, sealed, peaks: [], leaves: 0, first: line + 1 };
+      open = { id, ...sealed, tree: createRoot(), leaves: 0, first: line + 1 };
     }
     line += 1;
-    ensure(record || /^[0-9a-f]{64}$/.test(hash), `calls.ndjson line ${line}`, 'it has neither a record nor a hash');
-    let subtree = record === undefined ? Buffer.from(hash, 'hex') : hashLeaf(Buffer.from(canonical(record)));
-    for (let rest = open.leaves; rest % 2 === 1; rest = (rest - 1) / 2) subtree = hashNode(open.peaks.pop(), subtree);
-    open.peaks.push(subtree);
+    const isOther = record !== undefined && record.workspace_id !== open.event.workspace_id;
+    ensure(!isOther, place, `it belongs to ${record?.workspace_id}`);
+    ensure(record || /^[0-9a-f]{64}$/.test(leaf), place, 'it has neither a record nor a hash');
+    open.tree.add(record ? hashLeaf(Buffer.from(canonical(record))) : Buffer.from(leaf, 'hex'));
     open.leaves += 1;
-    if (record !== undefined) counts.records += 1;
+    if (record) counts.records += 1;
     else counts.withheld += 1;
   }
-  close(open);
-  for (const { records } of seals.values()) counts.withheld += records;
-  ensure(
-    counts.records === manifest.calls,
-    'calls.ndjson',
-    `it has ${counts.records} records, manifest.json says ${manifest.calls}`,
-  );
+  if (open) close(open);
+  for (const { data } of seals.values()) counts.withheld += data.records;
+  const told = `it has ${counts.records} records, manifest.json says ${manifest.calls}`;
+  ensure(counts.records === manifest.calls, 'calls.ndjson', told);
   if (counts.records + counts.withheld === 0) return [];
-  return [
-    `OK: ${counts.records} calls of ${counts.seals} seals.`,
-    ...(counts.withheld > 0
-      ? [`${counts.withheld} more sealed calls are not in the export. Compare with the retention of the workspace.`]
-      : []),
-  ];
+  const more = `${counts.withheld} more sealed calls are not in the export. Compare with the retention of the workspace.`;
+  return [`OK: ${counts.records} calls of ${counts.seals} seals.`, ...(counts.withheld > 0 ? [more] : [])];
 }
 
 /** Checks the record of a call in a proof. Returns lines of text. */
-function checkCall(item, place) {
-  const { record, index, proof } = item.call;
-  const { root, records } = item.data;
-  const isSeal = item.event.type === sealType && item.data_salt !== null;
-  ensure(isSeal, place, 'it does not prove calls');
-  const siblings = proof.map((each) => Buffer.from(each, 'base64'));
-  const found = rootOfProof(hashLeaf(Buffer.from(canonical(record))), index, records, siblings);
-  const isRight = found !== null && hex(found) === root && record.workspace_id === item.event.workspace_id;
-  ensure(isRight, `call ${record.id}`, 'it was changed, or its proof does not give the root of the seal');
-  return [`OK: call ${record.id} is record ${index + 1} of ${records} of the seal.`, JSON.stringify(record)];
+function checkCall({ event, data, call }) {
+  const { record, index, proof } = call;
+  const place = `call ${record?.id}`;
+  ensure(event.type === sealType, place, 'its event does not seal calls');
+  const leaf = hashLeaf(Buffer.from(canonical(record)));
+  const found = rootOfProof(leaf, index, data.records, toHashes(proof, place));
+  const isRight = found?.toString('hex') === data.root && record.workspace_id === event.workspace_id;
+  ensure(isRight, place, 'it was changed, or its proof does not give the root of the seal');
+  return [`OK: ${place} is record ${index + 1} of ${data.records} of the seal.`, JSON.stringify(record)];
 }
 
-async function checkFolder(folder, keys, earlier) {
-  const read = (name) => {
-    ensure(existsSync(path.join(folder, name)), name, 'the file is missing');
-    return readFileSync(path.join(folder, name), 'utf8');
-  };
-  const manifest = parseJson(read('manifest.json'), 'manifest.json');
-  const given = keys.length > 0 ? keys : read('key.txt').trim().split('\n').map(parseKey);
-  const checkpoints = manifest.trees.map(({ tree }) => {
-    const place = `trees/${tree}/checkpoint`;
-    const checkpoint = openCheckpoint(read(place), given, place);
-    ensure(checkpoint.tree === tree, place, `it is of tree ${checkpoint.tree}`);
-    return checkpoint;
-  });
-  const older = earlier && openCheckpoint(readFileSync(earlier, 'utf8'), given, earlier);
-  if (older) {
-    ensure(
-      manifest.workspace_id === null,
-      '--checkpoint',
-      'only an export of the whole log shows that it continues a checkpoint',
-    );
-    const newer = checkpoints.find(({ tree }) => tree === older.tree);
-    ensure(
-      newer?.size >= older.size,
-      `tree ${older.tree}`,
-      `it has ${newer?.size ?? 0} entries, the earlier checkpoint ${older.size}`,
-    );
+// Batches.
+
+/** The numbers of the lines that an event settled: one bit for each from `first_line` on, the highest of a byte first. */
+function settledLines({ chunks }) {
+  const lines = [];
+  for (const { first_line: first, settled } of chunks) {
+    for (const [at, byte] of Buffer.from(settled, 'base64').entries())
+      for (let bit = 0; bit < 8; bit += 1) if (byte & (0x80 >> bit)) lines.push(first + at * 8 + bit);
   }
-  const counts = { events: 0, entries: 0, partial: 0, seals: new Map() };
-  if (manifest.workspace_id === null) await checkWhole(folder, manifest, checkpoints, older, counts);
-  else await checkWorkspace(folder, manifest, checkpoints, counts);
-  ensure(
-    counts.events === manifest.events,
-    'events.ndjson',
-    `it has ${counts.events} events, manifest.json says ${manifest.events}`,
-  );
-  const calls = await checkCalls(folder, counts.seals, manifest);
-  const trees = checkpoints.map(({ tree, size }) => `tree ${tree} with ${size} entries`).join(', ');
-  return [
-    `OK: ${counts.events} events, ${counts.entries} entries (${trees}).`,
-    ...calls,
-    ...(counts.partial > 0
-      ? [
-          `Parts of ${counts.partial} events were withheld or erased: what is shown of these is not proved, only their digest.`,
-        ]
-      : []),
-    ...(keys.length > 0
-      ? []
-      : ['The key is that of the export. Compare key.txt with the one that you received in another way.']),
-  ];
+  return lines.sort((a, b) => a - b);
+}
+
+/** The leaf of a result: the number of its line and the SHA-256 of its bytes. */
+function hashResult(line, digest) {
+  const leaf = Buffer.alloc(40);
+  leaf.writeBigUInt64BE(BigInt(line));
+  digest.copy(leaf, 8);
+  return hashLeaf(leaf);
+}
+
+/** Compares files of a batch with the roots and digests in its events. */
+function checkBatch(events, { batch, input, output, error }) {
+  const data = (type) => events.find(({ event }) => type.test(event.type))?.data;
+  const validated = data(/^batch\.validated$/);
+  ensure(validated, batch, 'the export does not have its event batch.validated');
+  const lines = [];
+  if (input !== undefined) {
+    const tree = createRoot();
+    let count = 0;
+    for (const bytes of readLines(input)) {
+      if (/^[ \t\r]*$/.test(bytes.toString('latin1'))) continue;
+      tree.add(hashLeaf(bytes));
+      count += 1;
+    }
+    ensure(count === validated.line_count, input, `it has ${count} requests instead of ${validated.line_count}`);
+    ensure(tree.root().toString('hex') === validated.input_root, input, 'it does not have the root input_root');
+    lines.push(`OK: ${input} has the ${count} requests of ${batch}.`);
+  }
+  if (output === undefined && error === undefined) return lines;
+  const end = data(/^batch\.(completed|cancelled|expired)$/);
+  ensure(end, batch, 'the export does not have the event that ended it');
+  const files = { output, error };
+  for (const [name, file] of Object.entries(files))
+    ensure(
+      (file !== undefined) === (end[`${name}_file_id`] !== null),
+      `--${name}`,
+      'give every result file of the batch, and no other',
+    );
+  const settled = checkResults(events, files, batch, validated.line_count);
+  for (const [name, file] of Object.entries(files).filter(([, each]) => each !== undefined)) {
+    const whole = createHash('sha256');
+    for (const bytes of readLines(file)) whole.update(bytes).update('\n');
+    ensure(whole.digest('hex') === end[`${name}_sha256`], file, `it does not have the digest ${name}_sha256`);
+  }
+  return [...lines, `OK: the result files of ${batch} have the results of ${settled} settled lines.`];
+}
+
+/** Checks the root of every event that settled lines. Returns the number of lines. */
+function checkResults(events, files, batch, total) {
+  const owners = Array(total + 1);
+  let settled = 0;
+  for (const item of events.filter(({ event }) => event.type === 'batch.lines_settled')) {
+    const numbers = settledLines(item.data);
+    const settlement = { item, left: numbers.length, tree: createRoot() };
+    for (const line of numbers) {
+      ensure(line <= total && owners[line] === undefined, describe(item), `it settles line ${line}, which it cannot`);
+      owners[line] = settlement;
+    }
+    settled += numbers.length;
+  }
+  const readers = Object.values(files)
+    .filter((file) => file !== undefined)
+    .map((file) => ({ file, lines: readLines(file), next: undefined }));
+  for (const reader of readers) reader.next = reader.lines.next().value;
+  for (let line = 1; line <= total; line += 1) {
+    const start = `{"id":"batch_req_${hash('sha256', `${batch}:${line}`).slice(0, 32)}"`;
+    const reader = readers.find(({ next }) => next?.toString('latin1', 0, start.length) === start);
+    ensure(reader, batch, `line ${line} is missing from the files, or not in its order`);
+    const owner = owners[line];
+    owner?.tree.add(hashResult(line, sha256(reader.next)));
+    if (owner !== undefined && (owner.left -= 1) === 0) {
+      const isRight = owner.tree.root().toString('hex') === owner.item.data.results_root;
+      const { length, [0]: first } = settledLines(owner.item.data);
+      ensure(
+        isRight,
+        reader.file,
+        `the ${length} results from line ${first} on do not have the root of ${describe(owner.item)}`,
+      );
+      owner.tree = null;
+    }
+    reader.next = reader.lines.next().value;
+  }
+  for (const { file, next } of readers) ensure(next === undefined, file, 'it has more lines than the batch');
+  return settled;
+}
+
+// Proofs.
+
+/** Checks the path of a line to the root in an event. Returns a description. */
+function checkLine(
+  { event, data, line_hash: digest, line_path: siblings, line_base64: content },
+  { batch_id: batch, line },
+  kind,
+) {
+  const place = `${kind} of line ${line}`;
+  const type = kind === 'result' ? 'batch.lines_settled' : 'batch.validated';
+  ensure(event.type === type && event.stream_id === batch, place, `its event is not ${type} of ${batch}`);
+  const numbers = kind === 'result' ? settledLines(data) : null;
+  const [index, size] = numbers ? [numbers.indexOf(line), numbers.length] : [line - 1, data.line_count];
+  ensure(index >= 0 && index < size, place, 'its event does not have this line');
+  if (digest === null || siblings === null) {
+    ensure(digest === null && siblings === null && content === null, place, 'it is incomplete');
+    return `The ${kind} is not proved, because its digest is not kept.`;
+  }
+  const bytes = content === null ? null : fromBase64(content, place);
+  const found = bytes && (kind === 'result' ? sha256(bytes) : hashLeaf(bytes)).toString('hex');
+  ensure(bytes === null || found === digest, place, 'its bytes do not have its digest');
+  ensure(/^[0-9a-f]{64}$/.test(digest), place, 'its digest is malformed');
+  const hashed = Buffer.from(digest, 'hex');
+  const leaf = kind === 'result' ? hashResult(line, hashed) : hashed;
+  const root = rootOfProof(leaf, index, size, toHashes(siblings, place));
+  const wanted = kind === 'result' ? data.results_root : data.input_root;
+  ensure(root?.toString('hex') === wanted, place, 'its path does not give the root in its event');
+  if (bytes === null) return `The ${kind} is not kept, only its digest ${digest}.`;
+  return `The ${kind}: ${bytes.length > 4_096 ? `${bytes.length} bytes with the digest ${digest}` : bytes.toString()}`;
+}
+
+const eventMembers = 'data data_salt erasures event metadata metadata_salt number previous withheld'.split(' ');
+const lineMembers = ['line_base64', 'line_hash', 'line_path'];
+const proofMembers = ['checkpoint', 'index', 'proof', 'tree'];
+
+function requireMembers(item, names, place) {
+  for (const name of Object.keys(item))
+    ensure(names.includes(name), place, `it has the unknown member ${name.slice(0, 40)}`);
 }
 
 function checkProof(file, keys) {
   const text = readFileSync(file, 'utf8');
   const end = text.indexOf('\n\n');
   const [header, extra = '', index = '', ...proof] = text.slice(0, Math.max(end, 0)).split('\n');
-  const isProof = header === 'c2sp.org/tlog-proof@v1' && extra.startsWith('extra ') && /^index \d+$/.test(index);
+  const isProof = header === 'c2sp.org/tlog-proof@v1' && extra.startsWith('extra ') && /^index \d{1,15}$/.test(index);
   ensure(isProof, file, 'this is not a proof of an event');
   ensure(keys.length > 0, '--key', 'a proof needs the key of the log');
-  const item = parseJson(Buffer.from(extra.slice(6), 'base64'), `${file}, extra`);
-  const place = `event ${item.event?.event_id}`;
-  const { entry, isWhole } = makeEntry(item, place);
+  const shownText = fromBase64(extra.slice(6), `${file}, extra`).toString();
+  const item = parseJson(shownText, `${file}, extra`);
+  ensure(JSON.stringify(item) === shownText, `${file}, extra`, 'it was changed');
+  const shown = { erasures: new Map(), withheld: new Map() };
+
+  /** Checks an event that has a checkpoint and a proof. */
+  const checkSealed = (each, entry, place) => {
+    const checkpoint = openCheckpoint(String(each.checkpoint), keys, `${place}, checkpoint`);
+    ensure(checkpoint.tree === each.tree, place, 'its checkpoint is of another tree');
+    checkIncluded(entry, each, checkpoint, place);
+  };
+  const checkEvent = (each, place) => {
+    readErasures(each.erasures ?? [], shown, (erasure, entry, at) => {
+      requireMembers(erasure, [...eventMembers, ...proofMembers], at);
+      checkSealed(erasure, entry, at);
+    });
+    checkParts(each, shown, () => place);
+  };
+  const isLine = 'batch_id' in item;
+  if (isLine) requireMembers(item, ['batch_id', 'input', 'line', 'result'], `${file}, extra`);
+  const main = isLine ? (item.result ?? item.input) : item;
+  const place = `event ${main?.event?.event_id}`;
+  ensure(main?.event, file, 'it has no event');
+  requireMembers(main, [...eventMembers, ...(isLine ? lineMembers : ['call'])], place);
+  checkEvent(main, place);
   const checkpoint = openCheckpoint(text.slice(end + 2), keys, `${file}, checkpoint`);
-  checkIncluded(entry, { index: Number(index.slice(6)), proof, checkpoint }, place);
-  return [
-    `OK: ${place} is entry ${index.slice(6)} of tree ${checkpoint.tree}.`,
-    ...(isWhole ? [] : ['A part was withheld or erased: what is shown of it is not proved, only its digest.']),
-    JSON.stringify(item.event),
-    ...(item.call === undefined ? [] : checkCall(item, place)),
-  ];
-}
-
-/** Checks an export or a proof. Returns lines of text; throws Bad at the first wrong place. */
-async function main(args) {
-  const options = { '--key': [], '--checkpoint': [] };
-  const rest = [];
-  for (let at = 0; at < args.length; at += 1) {
-    if (args[at] in options) options[args[at]].push(args[(at += 1)] ?? '');
-    else rest.push(args[at]);
+  checkIncluded(makeEntry(main), { index: Number(index.slice(6)), proof }, checkpoint, place);
+  const lines = [`OK: ${place} is entry ${index.slice(6)} of tree ${checkpoint.tree}.`];
+  if (isLine) {
+    if (main !== item.input && item.input !== null) {
+      requireMembers(item.input, [...eventMembers, ...lineMembers, ...proofMembers], 'input');
+      checkEvent(item.input, 'input');
+      checkSealed(item.input, makeEntry(item.input), `event ${item.input.event?.event_id}`);
+    }
+    ensure(shown.withheld.size === 0, file, 'data that it needs is withheld');
+    lines[0] = `OK: line ${item.line} of ${item.batch_id} (${describe({ ...main, tree: checkpoint.tree, index: index.slice(6) })}).`;
+    for (const kind of ['input', 'result'])
+      lines.push(item[kind] === null ? `The ${kind} has no sealed event.` : checkLine(item[kind], item, kind));
+    return lines;
   }
-  ensure(rest.length === 1, 'usage', 'node audit-verify.mjs FOLDER|PROOF [--key KEY] [--checkpoint FILE]');
-  const keys = options['--key'].map(parseKey);
-  const target = rest[0];
-  ensure(existsSync(target), target, 'it does not exist');
-  return statSync(target).isDirectory()
-    ? await checkFolder(target, keys, options['--checkpoint'][0])
-    : checkProof(target, keys);
+  const calls = item.call === undefined ? [] : checkCall(item);
+  return [...lines, ...describeWithheld(shown), JSON.stringify(item.event), ...calls];
 }
 
-try {
-  for (const line of await main(process.argv.slice(2))) console.log(line);
-} catch (error) {
-  console.error(error instanceof Bad ? `NOT OK: ${error.message}` : `NOT OK: ${error.stack}`);
-  process.exitCode = 1;
+/** Checks an export or proofs. Returns whether all are right. */
+function main(args) {
+  const options = { key: [] };
+  const targets = [];
+  for (let at = 0; at < args.length; at += 1) {
+    const [, name] = /^--(key|checkpoint|batch|input|output|error)$/.exec(args[at]) ?? [];
+    if (name === 'key') options.key.push(args[(at += 1)] ?? '');
+    else if (name !== undefined) options[name] = args[(at += 1)] ?? '';
+    else targets.push(args[at]);
+  }
+  let isRight = targets.length > 0;
+  if (!isRight) {
+    console.error(
+      'Usage: node audit-verify.mjs FOLDER [--key KEY] [--checkpoint FILE] [--batch ID --input FILE --output FILE --error FILE]\n' +
+        '       node audit-verify.mjs PROOF… --key KEY',
+    );
+  }
+  for (const target of targets) {
+    const name = targets.length > 1 ? `${target}: ` : '';
+    try {
+      ensure(existsSync(target), target, 'it does not exist');
+      const keys = options.key.map(parseKey);
+      const lines = statSync(target).isDirectory() ? checkFolder(target, keys, options) : checkProof(target, keys);
+      for (const line of lines) console.log(`${name}${line}`);
+    } catch (error) {
+      console.error(`NOT OK: ${name}${error instanceof Bad ? error.message : error.stack}`);
+      isRight = false;
+    }
+  }
+  return isRight;
 }
+
+process.exitCode = main(process.argv.slice(2)) ? 0 : 1;

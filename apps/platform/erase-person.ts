@@ -81,8 +81,14 @@ type Change = { erased: PositionedEvent; isInRow: boolean };
 /** Folding a batch of ten million lines again takes some seconds, and a transaction has one minute. */
 const foldedAtOnce = 5;
 
-/** Divides changes into those of one transaction each. */
-function toGroups(changes: readonly Change[]): Change[][] {
+/**
+ * Divides changes into those of one transaction each. The record of an erasure names events of one workspace, so that an
+ * export of that workspace can contain it.
+ */
+const toGroups = (changes: readonly Change[]): Change[][] =>
+  Array.from(Map.groupBy(changes, ({ erased }) => erased.workspaceId).values()).flatMap(inTransactions);
+
+function inTransactions(changes: readonly Change[]): Change[][] {
   const groups: Change[][] = [];
   let folded = new Set<string>();
   for (const change of changes) {

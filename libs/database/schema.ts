@@ -627,6 +627,7 @@ export type Database = {
   subscription_checkpoint: SubscriptionCheckpointTable;
   seal: SealTable;
   seal_workspace: { workspace_id: string; number: number; sha256: Buffer };
+  seal_place: { epoch: number; transaction_id: string; position: number; tree: number; index: number };
   activity: ActivityTable;
   command_result: CommandResultTable;
   installation: { name: string; value: string };

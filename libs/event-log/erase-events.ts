@@ -117,3 +117,8 @@ export async function eraseEvents(
         as metadata_sha256`.execute(tx);
   return rows;
 }
+
+/** SQL for the erasures that name an event for which a condition is true. The condition calls that event `erased_event`. */
+export const isErasureOf = (condition: RawBuilder<unknown>) => sql`(type = ${erasureType} and exists (
+  select from json_to_recordset(event.data -> 'events') as erased (event_id uuid)
+  join event as erased_event on erased_event.event_id = erased.event_id where ${condition}))`;

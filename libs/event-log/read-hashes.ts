@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { isAfter, isClosed, type Checkpoint } from './read-events.ts';
+import { isAfter, isClosed, isUpTo, type Checkpoint } from './read-events.ts';
 
 /** The hash of an event and its place in the log, without its content. */
 export type HashedEvent = Checkpoint & { workspaceId: string; sha256: Buffer };
@@ -12,4 +12,11 @@ export async function readHashes(db: Kysely<Database>, after: Checkpoint, limit:
     where ${isClosed} and ${isAfter(after)}
     order by epoch, transaction_id, position limit ${limit}`.execute(db);
   return rows;
+}
+
+/** The number of events after one place in the log and up to another. */
+export async function countEvents(db: Kysely<Database>, after: Checkpoint, end: Checkpoint): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::float8 as count from event where ${isAfter(after)} and ${isUpTo(end)}`.execute(db);
+  return rows[0]?.count ?? 0;
 }

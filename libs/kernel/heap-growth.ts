@@ -33,6 +33,27 @@ export function limitHeapGrowth(): void {
 }
 
 /**
+ * Stops the growth of the young generation, for a command that makes much garbage and has no one who waits for it. V8 would
+ * let it grow to about 100 MB. Objects are moved to the old generation earlier, which takes a tenth more time.
+ */
+export function limitYoungGeneration(): void {
+  // V8 reads this flag whenever the young generation could grow.
+  setFlagsFromString('--semi-space-growth-factor=1');
+  collectGarbage();
+}
+
+/** Returns a function that collects garbage whenever the bytes with which it was called reach a sum. For such commands, too. */
+export function createGarbageCollector(bytesMax: number): (sizeBytes: number) => void {
+  let sum = 0;
+  return (sizeBytes) => {
+    sum += sizeBytes;
+    if (sum < bytesMax) return;
+    sum = 0;
+    collectGarbage();
+  };
+}
+
+/**
  * Call this for every `sizeBytes` of a file that pass through this process. Data from a socket or a disk is in buffers
  * outside V8's heap. Code that only passes them on creates hardly any objects, so V8 has no reason to collect garbage:
  * an upload of 200 MB left 55 MB of dead buffers. The young generation is therefore collected every 16 MiB, which takes 1

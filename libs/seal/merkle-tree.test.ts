@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { createRunningRoot, hashLeaf, isConsistent, isIncluded } from './merkle-tree.ts';
+import { createRunningProof, createRunningRoot, hashLeaf, isConsistent, isIncluded } from './merkle-tree.ts';
 import {
   createTreeProofs,
   edgeAt,
@@ -174,4 +174,16 @@ test('paths are those of the specification', () => {
   ]) {
     expect([path, isTilePath(path)]).toEqual([path, false]);
   }
+});
+
+test('a proof that is computed from leaves one after the other is that of the tiles', async () => {
+  const sizes = fc.integer({ min: 1, max: 700 }).chain((size) => fc.tuple(fc.nat(size - 1), fc.constant(size)));
+  await fc.assert(
+    fc.asyncProperty(sizes, async ([index, size]) => {
+      const running = createRunningProof(index, size);
+      for (const entry of all.slice(0, size)) running.add(hashLeaf(entry));
+      expect(running.proof()).toEqual(await proofsOf(grow([size])).inclusion(index));
+    }),
+    { numRuns: 50 },
+  );
 });

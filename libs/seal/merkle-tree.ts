@@ -94,6 +94,29 @@ export async function inclusionProof(root: RangeRoot, index: number, size: numbe
   return await Promise.all(siblings);
 }
 
+/**
+ * Computes the proof that the leaf `index` is in a tree of `size` leaves from the hashes of all leaves, one after the other.
+ * Keeps some hashes for each level in memory.
+ */
+export function createRunningProof(index: number, size: number) {
+  const siblings: { start: number; end: number; root: ReturnType<typeof createRunningRoot> }[] = [];
+  for (let start = 0, end = size; end - start > 1;) {
+    const middle = start + splitPoint(end - start);
+    const isLeft = index < middle;
+    siblings.unshift({ ...(isLeft ? { start: middle, end } : { start, end: middle }), root: createRunningRoot() });
+    if (isLeft) end = middle;
+    else start = middle;
+  }
+  let count = 0;
+  return {
+    add(leafHash: Uint8Array): void {
+      siblings.find(({ start, end }) => count >= start && count < end)?.root.add(leafHash);
+      count += 1;
+    },
+    proof: (): Buffer[] => siblings.map(({ root }) => Buffer.from(root.root())),
+  };
+}
+
 /** The proof that a tree of `size` leaves continues its first `oldSize` leaves (section 2.1.2); 0 < oldSize <= size. */
 export async function consistencyProof(root: RangeRoot, oldSize: number, size: number): Promise<Buffer[]> {
   const hashes: Promise<Buffer>[] = [];

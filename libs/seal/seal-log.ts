@@ -10,6 +10,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { AuditKeys } from './audit-keys.ts';
 import { formatCheckpoint } from './checkpoint.ts';
 import { makeEntries, successionEntry } from './entries.ts';
+import { choosePlaces } from './find-place.ts';
 import { endLease, readHeads, saveState, sealName, takeLease, type SealState } from './seal-state.ts';
 import { signNote } from './signed-note.ts';
 import { emptyEdge, growTree, partialFolder, rootOfEdge, tilePath, type TreeFile } from './tiles.ts';
@@ -99,7 +100,9 @@ export async function sealNext(deps: SealDeps, holder: string): Promise<'busy' |
     );
     const after = { ...state, edge, checkpoint };
     const { publishes } = deps;
-    if (!(await saveState(db, { holder, before, after, heads, last: page.at(-1), publishes }))) return 'busy';
+    const places = choosePlaces(page, state.edge.size + first.length);
+    const last = page.at(-1);
+    if (!(await saveState(db, { holder, before, after, heads, places, last, publishes }))) return 'busy';
     await writeCheckpoint(folder, after);
     await removePartials(folder, state.tree, files);
   } else if (state.checkpoint !== newest?.note) {

@@ -1,5 +1,6 @@
 import { sql, type Kysely, type Selectable } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import type { Checkpoint } from '#libs/event-log/read-events.ts';
 import type { HashedEvent } from '#libs/event-log/read-hashes.ts';
 import { ensureCheckpoint, moveTo } from '#libs/event-log/subscriber.ts';
 import type { Head } from './entries.ts';
@@ -65,6 +66,7 @@ export async function saveState(
     before,
     after,
     heads,
+    places,
     last,
     publishes,
   }: {
@@ -72,6 +74,8 @@ export async function saveState(
     before: SealState;
     after: SealState;
     heads: ReadonlyMap<string, Head>;
+    /** Events whose indexes in the tree are stored. */
+    places: readonly (Checkpoint & { index: number })[];
     last: HashedEvent | undefined;
     /** Whether the new checkpoint will be published. */
     publishes: boolean;
@@ -95,6 +99,22 @@ export async function saveState(
           on.column('workspace_id').doUpdateSet((row) => ({
             number: row.ref('excluded.number'),
             sha256: row.ref('excluded.sha256'),
+          })),
+        )
+        .execute();
+    }
+    if (places.length > 0) {
+      const rowsOfPlaces = places.map(({ transactionId, epoch: ofEvent, position, index }) => {
+        return { epoch: ofEvent, transaction_id: transactionId, position, tree, index };
+      });
+      await tx
+        .insertInto('seal_place')
+        .values(rowsOfPlaces)
+        // After the tree was lost, the same events can be in another one.
+        .onConflict((on) =>
+          on.columns(['epoch', 'transaction_id', 'position']).doUpdateSet((row) => ({
+            tree: row.ref('excluded.tree'),
+            index: row.ref('excluded.index'),
           })),
         )
         .execute();

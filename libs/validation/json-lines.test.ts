@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createChunkTable } from './chunk-table.ts';
 import { sliceFile, type FileSlice } from './file-slices.ts';
-import { forEachLine, lineLength, readLinesAt, splitChunk } from './json-lines.ts';
+import { forEachLine, isBlank, lineLength, readAllLines, readLinesAt, splitChunk } from './json-lines.ts';
 
 const requestsOf = (text: string) =>
   splitChunk(Buffer.from(text), 1).map(({ line, bytes }) => [line, bytes.toString()]);
@@ -117,6 +117,18 @@ test('lines are read at their offsets, however the source is split', async () =>
       ))
         read.push(line);
       expect(read).toEqual(wanted);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test('all lines of a file are read, however the source is split', async () => {
+  await fc.assert(
+    fc.asyncProperty(file, places, async (bytes, cuts) => {
+      const read: string[] = [];
+      for await (const line of readAllLines(cutAt(bytes, cuts)))
+        if (!isBlank(line, 0, line.length)) read.push(line.toString());
+      expect(read).toEqual(splitChunk(bytes, 1).map((line) => line.bytes.toString()));
     }),
     { numRuns: 300 },
   );

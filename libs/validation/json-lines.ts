@@ -24,7 +24,8 @@ export function forEachLine(bytes: Buffer, onLine: (start: number, end: number, 
   return lines;
 }
 
-function isBlank(bytes: Buffer, start: number, end: number): boolean {
+/** Whether a range of bytes has only the white space that makes a line blank. */
+export function isBlank(bytes: Buffer, start: number, end: number): boolean {
   for (let at = start; at < end; at += 1) {
     const byte = bytes[at];
     if (byte !== space && byte !== tab && byte !== carriageReturn) return false;
@@ -78,4 +79,20 @@ export async function* readLinesAt(
   }
   const [last] = wanted;
   if (last !== undefined && parts.length > 0) yield { offset: last, bytes: Buffer.concat(parts) };
+}
+
+/** The lines of a file, without their line feeds. Uses memory for one line and one buffer of the source. */
+export async function* readAllLines(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let parts: Buffer[] = [];
+  for await (const buffer of source) {
+    let from = 0;
+    for (let end = buffer.indexOf(lineFeed); end !== -1; end = buffer.indexOf(lineFeed, from)) {
+      parts.push(buffer.subarray(from, end));
+      yield Buffer.concat(parts);
+      parts = [];
+      from = end + 1;
+    }
+    if (from < buffer.length) parts.push(buffer.subarray(from));
+  }
+  if (parts.length > 0) yield Buffer.concat(parts);
 }

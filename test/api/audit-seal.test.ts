@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -110,6 +111,21 @@ test('a batch has the root over the lines of its input in the log', async () => 
     .map((line) => hashLeaf(Buffer.from(line)));
   const [first, second, third] = leaves as [Buffer, Buffer, Buffer];
   expect(events[0]?.data.input_root).toBe(hashNode(hashNode(first, second), third).toString('hex'));
+
+  const prove = async (...args: string[]) =>
+    await at.cli.run(['audit', 'prove', ...args, '--out', 'line.proof'], { env: at.platform.environment });
+  const proved = await eventually(
+    () => prove('--batch', id, '--line', '2', '--json'),
+    ({ stdout }) => stdout.includes('"result":"whole"'),
+  );
+  expect(JSON.parse(proved.stdout)).toEqual({ line: 2, result: 'whole', request: 'whole' });
+  expect(await prove('--batch', id)).toMatchObject({ code: 2, stderr: expect.stringContaining('Use either --event') });
+  const key = (await at.cli.run(['audit', 'key'])).stdout.trim();
+  const program = path.resolve('apps/audit-verify/audit-verify.mjs');
+  const file = path.join(at.cli.folder, 'line.proof');
+  const shown = execFileSync(process.execPath, [program, file, '--key', key], { encoding: 'utf8' });
+  expect(shown).toContain(`OK: line 2 of ${id}`);
+  expect(shown).toContain(`The input: ${content.split('\n')[1]}`);
 });
 
 test('sluice audit watch follows a log that grows, and refuses one that was changed', async () => {

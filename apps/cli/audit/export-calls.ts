@@ -7,33 +7,32 @@ import { hashLeaf } from '#libs/seal/merkle-tree.ts';
 import { CliError } from '../server/cli-error.ts';
 import type { ShownEvent } from './sealed-events.ts';
 
+type CallLine = { text: string; isRecord: boolean };
+
 /**
- * Yields the lines of an export for the calls that an event seals: a record, or the hash of a leaf whose record was deleted.
- * Yields none for other events, and if retention has deleted the hashes too. Throws CliError for a changed record.
+ * Yields pages of lines of an export for the calls that an event seals: a record, or the hash of a leaf whose record was
+ * deleted. Yields none if retention has deleted the hashes too. Throws CliError for a changed record.
  */
-export async function* readCallLines(
-  db: Kysely<Database>,
-  { event, data }: ShownEvent,
-): AsyncGenerator<{ text: string; isRecord: boolean }> {
-  if (event['type'] !== 'request_log.calls_sealed') return;
+export async function* readCallLines(db: Kysely<Database>, { event, data }: ShownEvent): AsyncGenerator<CallLine[]> {
   const seal = event['event_id'] as string;
   const hashes = splitHashes(await readHashes(db, seal));
-  const deleted = (hash: Buffer) => ({
-    text: JSON.stringify({ seal, leaf_sha256: hash.toString('hex') }),
-    isRecord: false,
-  });
+  const toDeleted = (hash: Buffer): CallLine => {
+    return { text: JSON.stringify({ seal, leaf_sha256: hash.toString('hex') }), isRecord: false };
+  };
   for await (const rows of readSealedRows(db, event['workspace_id'] as string, data as CallsSealed)) {
+    const lines: CallLine[] = [];
     for (const row of rows) {
       const leaf = toLeaf(row);
       const hash = hashLeaf(leaf);
       for (let next = hashes.next(); next.value?.equals(hash) !== true; next = hashes.next()) {
         if (next.done === true) throw differs(seal);
-        yield deleted(next.value);
+        lines.push(toDeleted(next.value));
       }
-      yield { text: `{"seal":"${seal}","record":${leaf.toString()}}`, isRecord: true };
+      lines.push({ text: `{"seal":"${seal}","record":${leaf.toString()}}`, isRecord: true });
     }
+    yield lines;
   }
-  for (const hash of hashes) yield deleted(hash);
+  yield Array.from(hashes, toDeleted);
 }
 
 const differs = (seal: string): CliError =>

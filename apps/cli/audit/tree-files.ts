@@ -1,5 +1,5 @@
 import type { BlobFolder } from '#libs/blobs/blob-folder.ts';
-import { parseBundle, tilePath } from '#libs/seal/tiles.ts';
+import { createTreeProofs, parseBundle, tilePath, type TreeProofs } from '#libs/seal/tiles.ts';
 import type { OpenCheckpoint } from '#libs/seal/tree-names.ts';
 import { CliError } from '../server/cli-error.ts';
 
@@ -16,15 +16,30 @@ export async function readTile(folder: BlobFolder, tree: number, at: Tile): Prom
   return bytes.subarray(0, length);
 }
 
-type Tile = { level: number | 'entries'; index: number; width: number };
+export type Tile = { level: number | 'entries'; index: number; width: number };
 
-/** The entries of a tree, 256 at a time. */
-export async function* readEntries(folder: BlobFolder, { tree, size }: OpenCheckpoint): AsyncGenerator<Buffer[]> {
-  for (const tile of tilesAt('entries', size)) yield parseBundle(await readTile(folder, tree, tile));
+/** The entries of a tree from an index on, 256 at a time. */
+export async function* readEntries(
+  folder: BlobFolder,
+  { tree, size }: OpenCheckpoint,
+  from = 0,
+): AsyncGenerator<{ index: number; entry: Buffer }[]> {
+  for (const tile of tilesAt('entries', size, Math.floor(from / 256))) {
+    const entries = parseBundle(await readTile(folder, tree, tile));
+    yield entries
+      .map((entry, at) => ({ index: tile.index * 256 + at, entry }))
+      .slice(Math.max(0, from - tile.index * 256));
+  }
 }
 
-function* tilesAt(level: Tile['level'], count: number): Generator<Tile> {
-  for (let index = 0; index * 256 < count; index += 1)
+/** The entry at an index of a tree; undefined if the tree ends before it. */
+export async function readEntry(folder: BlobFolder, checkpoint: OpenCheckpoint, index: number) {
+  for await (const [first] of readEntries(folder, checkpoint, index)) return first?.entry;
+  return undefined;
+}
+
+function* tilesAt(level: Tile['level'], count: number, from = 0): Generator<Tile> {
+  for (let index = from; index * 256 < count; index += 1)
     yield { level, index, width: Math.min(256, count - index * 256) };
 }
 
@@ -33,3 +48,6 @@ export function* allTiles(size: number): Generator<Tile> {
   for (let level = 0, count = size; count > 0; level += 1, count = Math.floor(count / 256))
     yield* tilesAt(level, count);
 }
+
+export const treeProofs = (folder: BlobFolder, { tree, size }: OpenCheckpoint): TreeProofs =>
+  createTreeProofs(async (file) => await folder.read(`${tree}/${file}`), size);

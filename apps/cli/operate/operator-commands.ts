@@ -4,8 +4,8 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
 import { toMoment } from '../logs/time-range.ts';
-import { CliError } from '../server/cli-error.ts';
-import { addGroup } from '../server/client-command.ts';
+import { CliError, exitCodes } from '../server/cli-error.ts';
+import { addGroup, toCount } from '../server/client-command.ts';
 import { print } from '../terminal/output.ts';
 import { databaseCommand, operatorCommand } from './database-command.ts';
 
@@ -227,6 +227,8 @@ function addAuditCommands(program: Command): void {
     async ({ options: { out, from = null, to = null, workspace: workspaceId = null }, db, onProgress }) => {
       const { exportLog } = await import('../audit/export-log.ts');
       const { openAudit } = await import('../audit/open-audit.ts');
+      const { limitYoungGeneration } = await import('#libs/kernel/heap-growth.ts');
+      limitYoungGeneration();
       const wanted = { out, from, to, workspaceId };
       const counts = await exportLog(
         { db, ...(await openAudit()) },
@@ -244,30 +246,49 @@ function addAuditCommands(program: Command): void {
     .option('--from <time>', 'the time of the first event, such as 2026-10-01T00:00:00Z', toDate)
     .option('--to <time>', 'the time of the last event', toDate)
     .option('--workspace <id>', 'only the events of this workspace, and nothing of others');
-  databaseCommand<{ event?: string; call?: string; out: string }>(
+  addProveCommand(audit);
+}
+
+type ProofOptions = { event?: string; call?: string; batch?: string; line?: number; customId?: string; out: string };
+
+function addProveCommand(audit: Command): void {
+  databaseCommand<ProofOptions>(
     audit,
     'prove',
     {
       description:
-        'write a proof that an event or a call is in the log, as one file that audit-verify.mjs of an export checks',
-      json: 'print {"tree", "index"}, the place of the event, instead',
+        'write a proof that an event, a call or a line of a batch is in the log, as one file that audit-verify.mjs of an ' +
+        'export checks. Use --event, --call, or --batch with --line or --custom-id',
+      json: 'print {"tree", "index"}, the place of the event, or {"line", "request", "result"}, what is proved of the line',
     },
-    async ({ options: { event: eventId, call: callId, out }, db }) => {
+    async ({ options: { event, call, batch, line = null, customId = null, out }, db }) => {
+      const { openAudit } = await import('../audit/open-audit.ts');
+      const lineOptions = [line, customId].filter((option) => option !== null).length;
+      const isRight = [event, call, batch].filter((option) => option !== undefined).length === 1;
+      if (!isRight || lineOptions !== (batch === undefined ? 0 : 1)) {
+        const message = 'Use one of --event, --call, or --batch with one of --line and --custom-id.';
+        throw new CliError(message, { exitCode: exitCodes.usage });
+      }
+      const deps = { db, ...(await openAudit()) };
+      if (batch !== undefined) {
+        const { describeLineProof, proveLine } = await import('../audit/prove-line.ts');
+        const proved = await proveLine(deps, { batchId: batch, line, customId, out });
+        return { text: describeLineProof(proved, out), json: [proved] };
+      }
       const { proveEvent } = await import('../audit/prove-event.ts');
       const { writeCallProof } = await import('../audit/prove-call.ts');
-      const { openAudit } = await import('../audit/open-audit.ts');
-      if ((eventId === undefined) === (callId === undefined))
-        throw new CliError('Name what to prove: --event or --call.', { exitCode: 2 });
-      const deps = { db, ...(await openAudit()) };
       const place =
-        eventId === undefined
-          ? await writeCallProof(deps, { callId: callId ?? '', out })
-          : await proveEvent(deps, { eventId, out });
+        event === undefined
+          ? await writeCallProof(deps, { callId: call ?? '', out })
+          : await proveEvent(deps, { eventId: event, out });
       return { text: [`entry ${place.index} of tree ${place.tree}; the proof is in ${out}`], json: [place] };
     },
   )
     .option('--event <id>', 'the ID of the event')
     .option('--call <id>', 'the ID of the record of a call (log_…), or its request ID, which takes longer')
+    .option('--batch <id>', 'the ID of the batch')
+    .option('--line <number>', 'the number of the line, from 1', toCount({ min: 1, max: 2_147_483_647 }))
+    .option('--custom-id <id>', 'the custom_id of the line')
     .requiredOption('--out <file>', 'the file of the proof');
 }
 

@@ -115,7 +115,8 @@ async function readRanges(events: Evidence['events']): Promise<Range[]> {
   return ranges.toSorted((a, b) => a.first - b.first);
 }
 
-type HashedLine = { id: string; sha256: Buffer };
+/** `offset`: where the line begins in the file. */
+type HashedLine = { id: string; sha256: Buffer; offset: number; bytes: number };
 type Lines = { next: HashedLine | undefined; advance(): Promise<void> };
 
 /** The lines of a file, one after the other; none if the batch has no such file. */
@@ -136,22 +137,25 @@ const idShape = /^\{"id":"([^"]{1,100})"/;
 const headBytes = 120;
 
 /** Hashes each line while its bytes arrive, so that memory does not depend on the size of a line. */
-async function* hashLines(content: AsyncIterable<Buffer>): AsyncGenerator<HashedLine> {
+export async function* hashLines(content: AsyncIterable<Buffer>): AsyncGenerator<HashedLine> {
   let head = '';
   let hash = createHash('sha256');
+  let [offset, bytes] = [0, 0];
   for await (const piece of content) {
     let from = 0;
     for (let end = piece.indexOf(0x0a); end !== -1; end = piece.indexOf(0x0a, from)) {
       add(piece.subarray(from, end));
-      yield { id: idShape.exec(head)?.[1] ?? '', sha256: hash.digest() };
+      yield { id: idShape.exec(head)?.[1] ?? '', sha256: hash.digest(), offset, bytes };
       head = '';
       hash = createHash('sha256');
+      [offset, bytes] = [offset + bytes + 1, 0];
       from = end + 1;
     }
     add(piece.subarray(from));
   }
-  function add(bytes: Buffer): void {
-    hash.update(bytes);
-    if (head.length < headBytes) head += bytes.toString('latin1', 0, headBytes - head.length);
+  function add(part: Buffer): void {
+    hash.update(part);
+    bytes += part.length;
+    if (head.length < headBytes) head += part.toString('latin1', 0, headBytes - head.length);
   }
 }

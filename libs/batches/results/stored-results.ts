@@ -193,6 +193,33 @@ export async function listSettled(
   );
 }
 
+/** The results of the lines that an event settled, by line, without their bytes. `version`: that of the event. */
+export async function listSettledBy(db: Kysely<Database>, batch: Batch, version: number): Promise<StoredResult[]> {
+  const results: StoredResult[] = [];
+  for (let after: SettledAt = { version, line: 0 }; ;) {
+    const page = await listSettled(db, batch, after);
+    results.push(...page.filter((result) => result.version === version));
+    const last = page.at(-1);
+    if (last === undefined || last.version > version) return results;
+    after = last;
+  }
+}
+
+/** The version of the event that settled a line; null if no row has its result. */
+export async function findSettledVersion(db: Kysely<Database>, batch: Batch, line: number): Promise<number | null> {
+  const row = await db
+    .selectFrom('batch_result')
+    .select('version')
+    .where('bucket', '=', resultsBucket(batch))
+    .where('batch_id', '=', batch.id)
+    .where('stripe', '=', stripeOf(line))
+    .where('first_line', '<=', line)
+    .where('last_line', '>=', line)
+    .where(sql<boolean>`${line} = any(lines)`)
+    .executeTakeFirst();
+  return row?.version ?? null;
+}
+
 /** Divides results into pages of at most `countMax` whose bytes fit `pieceBytesMax`; a larger result is a page. */
 export function* inPages<Result extends StoredResult>(
   results: readonly Result[],

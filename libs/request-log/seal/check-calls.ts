@@ -5,7 +5,7 @@ import { createRunningRoot, hashLeaf } from '#libs/seal/merkle-tree.ts';
 import { fromLogId, getLogUuidTime } from '../row/log-id.ts';
 import { listLogDays } from '../write/log-partitions.ts';
 import { compareLeaves, splitHashes, type LeafDifference } from './compare-leaves.ts';
-import { readSealedRows, toLeaf, type CallsSealed, type RequestLogEvent, type SealedRow } from './sealed-calls.ts';
+import { readSealedRows, sealType, toLeaf, type CallsSealed, type SealedRow } from './sealed-calls.ts';
 
 type Problem = { subject: string; message: string };
 
@@ -97,8 +97,7 @@ async function* readSeals(
   stream: string,
 ): AsyncGenerator<{ eventId: string; data: CallsSealed }> {
   for await (const { type, eventId, data } of readEvents(db, stream)) {
-    if (type === ('request_log.calls_sealed' satisfies RequestLogEvent['type']))
-      yield { eventId, data: data as CallsSealed };
+    if (type === sealType) yield { eventId, data: data as CallsSealed };
   }
 }
 

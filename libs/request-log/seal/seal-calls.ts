@@ -6,7 +6,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { createRunningRoot, hashLeaf } from '#libs/seal/merkle-tree.ts';
 import { lowestLogUuid, toLogId } from '../row/log-id.ts';
 import { listLogDays } from '../write/log-partitions.ts';
-import { readSealedRows, requestLogModel, sealStream, toLeaf, type CallsSealed } from './sealed-calls.ts';
+import { readSealedRows, requestLogModel, sealStream, sealType, toLeaf, type CallsSealed } from './sealed-calls.ts';
 import { countRecords, findUnsealed, type UnsealedRows } from './unsealed-calls.ts';
 
 const dayMs = 86_400_000;
@@ -66,7 +66,7 @@ async function sealWorkspace({ db, eventLog, logger }: Deps, groups: readonly Un
   return await eventLog.transact({ workspaceId, streams: [stream], metadata }, async (unit) => {
     if (!(await movePositions(unit.tx, groups))) return false;
     const data = { ...seal, root: root.toString('hex') };
-    const row = await unit.append(requestLogModel, stream, [{ type: 'request_log.calls_sealed', data }]);
+    const row = await unit.append(requestLogModel, stream, [{ type: sealType, data }]);
     const place = { workspace_id: workspaceId, first_id: firstId, last_id: lastId };
     await unit.tx
       .insertInto('call_seal')

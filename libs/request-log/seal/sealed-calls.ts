@@ -19,7 +19,9 @@ export type CallsSealed = {
   processes: { process_id: string; first: number; last: number; records: number }[];
 };
 
-export type RequestLogEvent = { type: 'request_log.calls_sealed'; data: CallsSealed };
+export const sealType = 'request_log.calls_sealed';
+
+export type RequestLogEvent = { type: typeof sealType; data: CallsSealed };
 
 /** The stream of the seals of a workspace. */
 export const sealStream = (workspaceId: string): string => `request_log_${workspaceId}`;

@@ -67,9 +67,16 @@ export function useBatchEngine(database: TestDatabase): { queue: JobQueue; event
 export async function createRunningBatch(
   database: TestDatabase,
   engine: { eventLog: EventLog },
-  options: { lines: number; linesPerChunk?: number; workspaceId?: string; gatewayOptions?: Record<string, unknown> },
+  options: {
+    lines: number;
+    linesPerChunk?: number;
+    workspaceId?: string;
+    gatewayOptions?: Record<string, unknown>;
+    inputRoot?: string;
+  },
 ): Promise<string> {
-  const { lines, linesPerChunk = lines, workspaceId = 'ws_1', gatewayOptions = {} } = options;
+  const { lines, linesPerChunk = lines, workspaceId = 'ws_1', gatewayOptions = {}, inputRoot } = options;
+  const root = inputRoot === undefined ? {} : { input_root: inputRoot };
   const id = newId('batch_');
   const chunkCount = Math.ceil(lines / linesPerChunk);
   const events: BatchEvent[] = [
@@ -87,7 +94,7 @@ export async function createRunningBatch(
         headers: {},
       },
     },
-    { type: 'batch.validated', data: { line_count: lines, chunk_count: chunkCount, model: 'm' } },
+    { type: 'batch.validated', data: { line_count: lines, chunk_count: chunkCount, model: 'm', ...root } },
   ];
   await engine.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.append(batchModel, id, events);

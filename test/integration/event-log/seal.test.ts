@@ -152,7 +152,7 @@ test('one process seals at a time, and another one continues when it has stopped
 });
 
 describe('a log that went back', () => {
-  const tables = ['seal', 'seal_workspace', 'subscription_checkpoint'];
+  const tables = ['seal', 'seal_workspace', 'seal_place', 'subscription_checkpoint'];
 
   /** Returns a function that restores the log to this moment, as an old backup or a failover without its tail does. */
   async function backUp(): Promise<() => Promise<void>> {

@@ -133,7 +133,7 @@ describe('a changed column of an event', () => {
   beforeEach(createSealedLog);
   afterEach(dropLog);
 
-  const withoutPlace = { ...moved, ...sealed(5, 7), ...exported(11, 'the log has no event for it') };
+  const withoutPlace = { ...moved, ...sealed(5, 7), ...exported(5) };
 
   /** For each column another value, what finds it, and what finds a null instead if that differs. */
   const columns: Record<string, [value: string, found: Partial<Findings>, foundNull?: Partial<Findings>]> = {

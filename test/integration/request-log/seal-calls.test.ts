@@ -289,7 +289,7 @@ test('an export has the sealed calls, and a changed or removed one is refused', 
       ['changed', (lines) => lines.with(2, (lines[2] ?? '').replace('"status":200', '"status":500')), 'lines 1 to 4'],
       ['removed', (lines) => lines.toSpliced(2, 1), '3 records or hashes instead of 4'],
       ['all removed', () => [], 'it has 0 records, manifest.json says 5'],
-      ['added', (lines) => [...lines, lines[0] ?? ''], 'no event before it seals calls'],
+      ['added', (lines) => [...lines, lines[0] ?? ''], 'no event of the export that seals calls'],
     ];
     for (const [name, edit, problem] of edits) {
       const copy = path.join(root, name);
