@@ -3,10 +3,15 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { sealCalls } from '#libs/request-log/seal/seal-calls.ts';
 import { readCommands } from '#test/page-commands.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { chatLine, chatLines, runBatch } from './batch-kit.ts';
 import { asker, join, type Ask } from './people-kit.ts';
+import { sdks, type Sdk } from './sdk.ts';
 
 // The commands of docs/audit-walk.md, word by word, except how they start the programs of this project.
 
@@ -26,7 +31,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A manager raises a budget. Resolves when the change is in the audit log and sealed. */
+/** A manager raises a budget. Resolves when the change is in the audit log. */
 async function changeBudget(): Promise<void> {
   const [workspace] = (await ask('GET', '/admin/workspaces')).body.data as unknown as { id: string }[];
   const { id, key } = await join(ask, {
@@ -44,6 +49,9 @@ async function changeBudget(): Promise<void> {
     async () => (await ask('GET', `/audit-logs?resource_id=${made.body['id']}`)).body.records,
     (records) => records.length === 2,
   );
+}
+
+async function untilSealed(): Promise<void> {
   const { rows } = await platform.database.pool.query<{ count: number }>('select count(*)::int as count from event');
   const size = async (): Promise<number> => {
     const answer = await fetch(`${platform.baseUrl}/audit/checkpoint`, {
@@ -52,6 +60,20 @@ async function changeBudget(): Promise<void> {
     return Number((await answer.text()).split('\n')[1]);
   };
   await eventually(size, (sealed) => sealed >= (rows[0]?.count ?? 0));
+}
+
+/** Runs a batch and a call, and seals the call. */
+async function callModels(): Promise<void> {
+  const [sdk] = sdks as [Sdk];
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  await runBatch(sdk, client, chatLines(20));
+  const { body } = chatLine('hello');
+  await client.chat.completions.create(body as never);
+  const eventLog = createEventLog(platform.database.db);
+  await eventually(
+    () => sealCalls({ db: platform.database.db, eventLog, logger: createLogger({ name: 'test', level: 'silent' }) }),
+    (sealed) => sealed === 1,
+  );
 }
 
 /** Returns what the commands below each heading of the page printed. */
@@ -91,7 +113,9 @@ const answers = (printed: string | undefined): Record<string, unknown>[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>);
 
 test('the page names the person, the value before, proofs and an export that stay right after the erasure', async () => {
+  await callModels();
   await changeBudget();
+  await untilSealed();
   const printed = await runPage();
   const [changes, events] = answers(printed.get('Who changed the budget?'));
   expect(changes).toMatchObject({ records: [{ action: 'updated', client_ip: '127.0.0.1', user_type: 'api_key' }] });
@@ -102,13 +126,16 @@ test('the page names the person, the value before, proofs and an export that sta
   expect(before).toMatchObject({ version: 1, state: { credit_limit: '10' } });
   expect(change?.['patch']).toContainEqual({ op: 'replace', path: '/credit_limit', value: '250' });
   expect(printed.get('Prove this event')).toMatch(/OK: event \S+ is entry \d+ of tree 1\./);
-  expect(printed.get('Export the quarter')).toMatch(/OK: \d+ events, \d+ entries/);
+  expect(printed.get('Prove line 17')).toMatch(
+    /OK: line 17 of batch_.*\nThe input: .*line-17.*\nThe result: .*line-17/,
+  );
+  expect(printed.get('Prove a call')).toMatch(/OK: call log_\S+ is record 1 of 1 of the seal\./);
+  expect(printed.get('Export the quarter')).toMatch(/OK: \d+ events, \d+ entries[^]*OK: 1 calls of 1 seals\./);
   const erased = answers(printed.get('Erase this person'));
   expect(erased.at(-1)).toMatchObject({
     records: [{ action: 'updated', client_ip: null }, { action: 'created' }],
   });
-  expect(printed.get('Verify again')?.match(/^OK: /gm)).toHaveLength(3);
-  expect(printed.get('Verify again')).toMatch(/Parts of \d+ events were withheld or erased/);
+  expect(printed.get('Verify again')?.match(/^OK: (?:event|\d+ events)/gm)).toHaveLength(3);
   const read = async (name: string): Promise<string> =>
     await readFile(path.join(folder, name, 'events.ndjson'), 'utf8');
   expect(await read('audit-quarter')).toContain(email);
