@@ -23,6 +23,8 @@ type ExportOptions = ExportSelection & {
   onProgress: (events: number) => void;
   /** After so many bytes, the events are on the disk and an interrupted run continues there. */
   savedBytes?: number;
+  /** How long it waits for the seal of the newest event. */
+  sealMsMax?: number;
 };
 
 const savedBytesDefault = 1_048_576;
@@ -38,7 +40,7 @@ export async function exportLog(
   deps: AuditDeps,
   options: ExportOptions,
 ): Promise<{ events: number; calls: number; trees: number }> {
-  const { out, onProgress, savedBytes = savedBytesDefault, ...selection } = options;
+  const { out, onProgress, savedBytes = savedBytesDefault, sealMsMax = 10_000, ...selection } = options;
   await mkdir(out, { recursive: true });
   const progressFile = path.join(out, 'progress.json');
   const manifestFile = path.join(out, 'manifest.json');
@@ -49,7 +51,7 @@ export async function exportLog(
     await rm(progressFile, { force: true });
     return { events: complete.events, calls: complete.calls, trees: complete.trees.length };
   }
-  const progress = started ?? (await beginExport(deps, selection));
+  const progress = started ?? (await beginExport(deps, selection, sealMsMax));
   const save = (): Promise<void> => writeJson(progressFile, progress);
   await save();
   const checkpoints = progress.checkpoints.map((note) => openCheckpoint(note, deps.keys));

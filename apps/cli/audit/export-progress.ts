@@ -5,7 +5,7 @@ import { findRange } from '#libs/event-log/read-log.ts';
 import { findPlace } from '#libs/seal/find-place.ts';
 import type { OpenCheckpoint } from '#libs/seal/tree-names.ts';
 import { CliError } from '../server/cli-error.ts';
-import { allCheckpoints, type AuditDeps } from './checkpoints.ts';
+import { allCheckpoints, untilSealed, type AuditDeps } from './checkpoints.ts';
 import { proveEvents } from './proven-event.ts';
 import type { ShownEvent, WalkPlace } from './sealed-events.ts';
 
@@ -37,8 +37,13 @@ export type Progress = Asked & {
   next: WalkPlace;
 };
 
-/** Chooses the checkpoints and the range of an export. Throws CliError if the range begins after the sealed events. */
-export async function beginExport(deps: AuditDeps, selection: ExportSelection): Promise<Progress> {
+/**
+ * Chooses the checkpoints and the range of an export. `sealMsMax`: how long it waits for the seal of the newest event. Throws
+ * CliError if the range begins after the sealed events.
+ */
+export async function beginExport(deps: AuditDeps, selection: ExportSelection, sealMsMax: number): Promise<Progress> {
+  // An event that was just erased is exported with the record of its erasure.
+  await untilSealed(deps, sealMsMax);
   const checkpoints = await allCheckpoints(deps);
   const range = await findRange(deps.db, selection);
   const { start, end } = range;
