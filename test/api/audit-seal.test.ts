@@ -119,7 +119,7 @@ test('a batch has the root over the lines of its input in the log', async () => 
     ({ stdout }) => stdout.includes('"result":"whole"'),
   );
   expect(JSON.parse(proved.stdout)).toEqual({ line: 2, result: 'whole', request: 'whole' });
-  expect(await prove('--batch', id)).toMatchObject({ code: 2, stderr: expect.stringContaining('Use either --event') });
+  expect(await prove('--batch', id)).toMatchObject({ code: 2, stderr: expect.stringContaining('Use one of --event') });
   const key = (await at.cli.run(['audit', 'key'])).stdout.trim();
   const program = path.resolve('apps/audit-verify/audit-verify.mjs');
   const file = path.join(at.cli.folder, 'line.proof');

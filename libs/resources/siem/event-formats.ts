@@ -40,7 +40,7 @@ export function joinItems({ type, format }: Form, items: readonly string[]): { t
 }
 
 /**
- * An event in the JSON format of CloudEvents 1.0.2 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md):
+ * An event in the JSON format of CloudEvents 1.0.2 (https://github.com/cloudevents/spec/tree/v1.0.2):
  * `id`, `source`, `specversion` and `type` are required, and `source` with `id` identifies the event.
  */
 function toCloudEvent(event: EventObject): object {
