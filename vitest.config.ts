@@ -23,8 +23,8 @@ const withPostgres = { globalSetup: ['test/postgres-server.ts'], retry, testTime
 // changes a module for itself, except those of `isolated`.
 export default defineConfig({
   test: {
-    // Three also on two cores, where vitest would take one: these tests wait more than they compute.
-    maxWorkers: 3,
+    // Two also on two cores, where vitest would take one: these tests wait more than they compute.
+    maxWorkers: 2,
     projects: [
       {
         test: {
