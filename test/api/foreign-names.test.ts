@@ -123,7 +123,7 @@ async function nameIn(maker: RecordMaker, key: string, kind: string, { place }: 
 /** Of the same form, and nobody's. */
 const absentLike = (name: string): string => `${name.slice(0, -4)}0000`;
 
-/** Changes that requests caused in the first workspace. Refusals and reads of its own keys are counted, and recorded later. */
+/** The number of changes that requests made in the first workspace. Refusals and reads are left out: they are recorded later. */
 async function eventsOfFirst(): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from event

@@ -2,7 +2,7 @@ import { hashLeaf } from '#libs/seal/merkle-tree.ts';
 import { toLogId } from '../row/log-id.ts';
 import { toLeaf, type SealedRow } from './sealed-calls.ts';
 
-/** `missing`: leaves of which there is no record, after the record `after`; null if there is none before them. */
+/** `missing`: leaves without a record. `after`: the previous record; null if there is none. */
 export type LeafDifference =
   | { kind: 'changed' | 'added'; id: string }
   | { kind: 'missing'; count: number; after: string | null };

@@ -135,7 +135,7 @@ async function send(deps: Deps, endpoint: Endpoint, delivery: Delivery, signal: 
     return { status, error: status < 300 ? null : 'unexpected_status', retryAfterMs };
   } catch (error) {
     if (signal.aborted) throw error;
-    // Of the endpoint. Its cause can look like a lost connection to the database.
+    // The endpoint failed. The cause of the error can look like a lost connection to the database.
     if (error instanceof GatewayError) return { status: null, error: error.code, retryAfterMs: null };
     if (isTransient(error)) throw error;
     logger.error({ err: error, delivery_id: delivery.id }, 'a webhook delivery cannot be sent');
