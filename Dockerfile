@@ -64,4 +64,4 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["node", "-e", \
   "fetch(`http://127.0.0.1:${process.env.SLUICE_WORKER_PORT || process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node"]
-CMD ["--max-semi-space-size=24", "--min-semi-space-size=24", "apps/api/main.ts"]
+CMD ["--max-semi-space-size=24", "--min-semi-space-size=24", "--no-allocation-site-pretenuring", "apps/api/main.ts"]
