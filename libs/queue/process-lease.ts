@@ -34,8 +34,8 @@ export async function forgetProcesses(tx: Transaction<Database>): Promise<void> 
 
 const beatEveryMs = 3_000;
 const observeEveryMs = 1_000;
-/** A process whose number stands still this long is given up. */
-const silentMsMax = 12_000;
+/** A process whose number stands still this long is given up, so that a worker in a new container resumes within 15 s. */
+const silentMsMax = 11_000;
 /** The same for a process of this host that does not exist any more. A worker that restarts knows that of the one it replaces. */
 const endedMsMax = 6_000;
 /** After a longer gap between two observations, the database, or the observer, was away and the silence counts anew. */

@@ -3,7 +3,7 @@ import type { Fault } from './plan-round.ts';
 import { startRig, type Rig } from './rig/start-rig.ts';
 import { outageEnvironment, runOutageRound } from './run-outage-round.ts';
 
-// A worker is given up after 12 s without a sign of life, and only one that has died. These strikes last longer, and the
+// A worker is given up after 11 s without a sign of life, and only one that has died. These strikes last longer, and the
 // calls last longer than the strikes. `npm run test:faults` has them in full size.
 
 let rig: Rig;

@@ -40,7 +40,7 @@ export type RoundPlan = {
   target: 'virtual_key' | 'own_key';
   /** One or both workers run. */
   workers: 1 | 2;
-  /** Gives lost workers up at once, so that a round does not wait twelve seconds for that. */
+  /** Gives lost workers up at once, so that a round does not wait eleven seconds for that. */
   hurry: boolean;
   /** The batch expires this long after its creation. Null: after a day. */
   expiryMs: number | null;

@@ -3,7 +3,7 @@ import { giveUp, giveUpSilent, readBeats } from './give-up.ts';
 import type { Fault, RoundPlan } from './plan-round.ts';
 import type { Rig } from './rig/start-rig.ts';
 
-/** Longer than the silence after which a process is given up (12 s), so that another worker has its chunks by then. */
+/** Longer than the silence after which a process is given up (11 s), so that another worker has its chunks by then. */
 const zombieMs = 17_000;
 const hurriedZombieMs = 7_000;
 const sessionsIntervalMs = 200;

@@ -48,7 +48,7 @@ async function pass(clock: { nowMs: number }, ms: number, stepMs: number): Promi
   }
 }
 
-test.concurrent('a process that counts no further is given up after twelve seconds, and one that counts is not', async (context) => {
+test.concurrent('a process that counts no further is given up after eleven seconds, and one that counts is not', async (context) => {
   const database = await createDatabase(context);
   const { clock, takenOver, lease } = await start(database, context);
   const other = await start(database, context);
