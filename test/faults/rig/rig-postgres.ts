@@ -11,6 +11,8 @@ import {
 /** A Postgres of the rig's own, with fsync on, that can be killed with all its sessions and started again. */
 export type RigPostgres = {
   connectionString: string;
+  /** Of its postmaster. */
+  pid(): number;
   /** SIGKILL of every process of the server; up again on the same port after `downMs`. Resolves when it answers. */
   kill(downMs: number): Promise<void>;
   /** SIGSTOP for every process of the server: connections stay open and nothing answers. The result sends SIGCONT. */
@@ -52,6 +54,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
 
   return {
     connectionString,
+    pid: () => server.pid,
     async kill(downMs) {
       down ??= fall(downMs).finally(() => {
         down = undefined;

@@ -3,6 +3,7 @@ import { chmod, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
+import { startOptions } from '#apps/platform/start-options.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createS3BlobStore } from '#libs/blobs/s3-blob-store.ts';
@@ -85,11 +86,12 @@ export async function startRig(environment: Record<string, string> = {}, s3: S3S
     ...environment,
   };
   const crashes: string[] = [];
-  const start = (name: string, program: string, own: Record<string, string>): RigProcess =>
+  const start = (name: string, program: keyof typeof startOptions, own: Record<string, string>): RigProcess =>
     startRigProcess({
       name,
       program: `apps/${program}/main.ts`,
-      environment: own,
+      flags: startOptions[program].flags,
+      environment: { ...startOptions[program].environment, ...own },
       logFile: path.join(folder, 'logs', `${name}.log`),
       onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
     });
