@@ -16,7 +16,7 @@ import { EventMemory } from './event-memory.ts';
 import { plausibleUsage, type UsedBy } from '../plausible-usage.ts';
 import type { Faults } from '../../provider-faults.ts';
 import { openSseFraming } from './sse-framing.ts';
-import { createStreamMeter } from './stream-meter.ts';
+import { openMeter, type StreamMeter } from './stream-meter.ts';
 
 type Options = {
   call: Call;
@@ -51,7 +51,7 @@ export class EventStream {
   readonly #framing: Framing;
   readonly #queue: PayloadQueue;
   readonly #memory: EventMemory;
-  readonly #meter = createStreamMeter();
+  readonly #meter: StreamMeter;
   readonly #first = Promise.withResolvers<FirstEvent>();
   readonly #done = Promise.withResolvers<StreamSummary>();
   #batch: string[] = [];
@@ -65,6 +65,7 @@ export class EventStream {
     const { call, translation, flow, faults, memory, limits } = options;
     this.#options = options;
     this.#decoder = translation.openStream?.(call);
+    this.#meter = openMeter(call.operation);
     this.#memory = new EventMemory(memory, faults);
     this.#queue = createPayloadQueue({
       memory,

@@ -1,5 +1,7 @@
 import type { Usage } from '#libs/prices/usage.ts';
+import type { Operation } from '#libs/providers/provider.ts';
 import { asRecord, readUsage } from '../usage.ts';
+import { MessageMeter } from './message-meter.ts';
 
 /** The kind of one payload. `usage` is the chunk that contains nothing else. */
 export type PayloadView = 'chunk' | 'usage' | 'error' | 'unreadable';
@@ -18,8 +20,12 @@ export type StreamMeter = {
   missingUsageChunk: () => string | null;
 };
 
+/** Returns the meter of one stream of this operation. */
+export const openMeter = (operation: Operation): StreamMeter =>
+  operation === 'messages' ? new MessageMeter() : createChunkMeter();
+
 /** Meters one stream of chunks in OpenAI's format. */
-export function createStreamMeter(): StreamMeter {
+function createChunkMeter(): StreamMeter {
   const open = new Set<number>();
   const finished = new Set<number>();
   let usage: Usage | null = null;
