@@ -82,7 +82,7 @@ describe('the SDK of Anthropic', () => {
   });
 
   test('gets the errors of the gateway as its own', async () => {
-    const unknown = client.messages.create({ model: '@nobody/claude', ...question });
+    const unknown = client.messages.create({ model: '@missing/claude', ...question });
     await expect(unknown).rejects.toBeInstanceOf(Anthropic.APIError);
     const wrong = new Anthropic({ apiKey: 'sk-wrong', baseURL: client.baseURL, maxRetries: 0 });
     const refused = wrong.messages.create({ model: '@sim/sim-small', ...question });

@@ -3,7 +3,7 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { drainThenEnd } from '../bodies/drain-request.ts';
-import { anthropicStatus, findClientForm, toAnthropicError } from './client-form.ts';
+import { messageStatus, findClientForm, toMessageError } from './client-form.ts';
 import { addLogFields, getContext } from '../request-context.ts';
 
 /** The body of every error answer, always with all four keys (ERR-1). */
@@ -105,11 +105,11 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     return;
   }
   const form = findClientForm(request);
-  const shown = form === 'anthropic' ? toAnthropicError(anthropicStatus(status), body.error.message, requestId) : body;
+  const shown = form === 'messages' ? toMessageError(messageStatus(status), body.error.message, requestId) : body;
   const bytes = Buffer.from(JSON.stringify(shown));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
-  response.statusCode = form === 'anthropic' ? anthropicStatus(status) : status;
+  response.statusCode = form === 'messages' ? messageStatus(status) : status;
   response.setHeader('content-type', 'application/json');
   response.setHeader('content-length', bytes.length);
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
-import { anthropicStatus, findClientForm, toAnthropicError, type ClientForm } from './client-form.ts';
+import { messageStatus, findClientForm, toMessageError, type ClientForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -69,7 +69,7 @@ export async function sendEventStream(
       if (step === null) break;
       if (step.done === true) {
         response.off('close', onClose);
-        response.end(form === 'anthropic' ? '' : 'data: [DONE]\n\n');
+        response.end(form === 'messages' ? '' : 'data: [DONE]\n\n');
         return 'completed';
       }
       if (step.value.length === 0) continue;
@@ -88,8 +88,8 @@ export async function sendEventStream(
     }
     response.off('close', onClose);
     const body = toErrorBody(error, requestId);
-    const status = anthropicStatus(httpStatus(error));
-    const shown = form === 'anthropic' ? toAnthropicError(status, body.error.message, requestId) : body;
+    const status = messageStatus(httpStatus(error));
+    const shown = form === 'messages' ? toMessageError(status, body.error.message, requestId) : body;
     response.end(toFrames([JSON.stringify(shown)], form));
     return 'failed';
   } finally {
@@ -108,7 +108,7 @@ export async function sendEventStream(
 function toFrames(payloads: readonly string[], form: ClientForm): string {
   let text = '';
   for (const payload of payloads) {
-    if (form === 'anthropic') text += `event: ${typeOfEvent(payload)}\n`;
+    if (form === 'messages') text += `event: ${typeOfEvent(payload)}\n`;
     const isOneLine = !payload.includes('\n') && !payload.includes('\r');
     text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
   }

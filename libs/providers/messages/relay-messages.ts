@@ -5,7 +5,7 @@ import type { Call, StreamDecoder, StreamEvent, Translation } from '../provider.
 
 /**
  * Messages to a provider that has Anthropic's API itself. Request, answer, events and errors pass unchanged, because
- * clients depend on their order, on members that nobody else knows, on signatures, and on the wording of errors.
+ * clients depend on their order, on members of betas, on signatures, and on the wording of errors.
  */
 export const relayMessages = (
   encode: Translation['encode'],

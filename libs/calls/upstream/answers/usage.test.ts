@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { estimateStreamed } from './estimate-usage.ts';
 import { openRelayMeter } from '../relay/relay-meter.ts';
-import { openMeter } from './streams/stream-meter.ts';
+import { createStreamMeter } from './streams/stream-meter.ts';
 import { addUsage, readAnswerUsage } from './usage.ts';
 
 const none = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
@@ -96,7 +96,7 @@ describe('what a body that passes through says of what was used', () => {
 
 describe('what a stream has used that says nothing of it', () => {
   test('its text, reasoning and the arguments of its calls are counted', () => {
-    const meter = openMeter('chat');
+    const meter = createStreamMeter();
     const said = (delta: object): void => {
       meter.read(JSON.stringify({ choices: [{ index: 0, delta }] }));
     };

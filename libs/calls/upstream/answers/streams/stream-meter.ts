@@ -1,7 +1,5 @@
 import type { Usage } from '#libs/prices/usage.ts';
-import type { Operation } from '#libs/providers/provider.ts';
 import { asRecord, readUsage } from '../usage.ts';
-import { MessageMeter } from './message-meter.ts';
 
 /** The kind of one payload. `usage` is the chunk that contains nothing else. */
 export type PayloadView = 'chunk' | 'usage' | 'error' | 'unreadable';
@@ -20,12 +18,8 @@ export type StreamMeter = {
   missingUsageChunk: () => string | null;
 };
 
-/** Returns the meter of one stream of this operation. */
-export const openMeter = (operation: Operation): StreamMeter =>
-  operation === 'messages' ? new MessageMeter() : createChunkMeter();
-
 /** Meters one stream of chunks in OpenAI's format. */
-function createChunkMeter(): StreamMeter {
+export function createStreamMeter(): StreamMeter {
   const open = new Set<number>();
   const finished = new Set<number>();
   let usage: Usage | null = null;
