@@ -64,6 +64,7 @@ const choosing: ReadonlySet<string> = new Set([
   'chat',
   'completions',
   'embeddings',
+  'messages',
   'moderations',
   'images',
   'audio',

@@ -319,7 +319,7 @@ test.each<[object, string, string | null, string?]>([
     batch({ endpoint: '/v1/x' }),
     'invalid_value',
     'endpoint',
-    "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/responses', '/v1/moderations', and '/v1/images/generations'.",
+    "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/messages', '/v1/responses', '/v1/moderations', and '/v1/images/generations'.",
   ],
   [batch({ endpoint: 5 }), 'invalid_type', 'endpoint'],
   [

@@ -4,11 +4,15 @@ import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
 
-/** The path of each operation in OpenAI's API, below `/v1`. The last three belong to pass-through areas. */
+/**
+ * The path of each operation below `/v1`. `messages` is Anthropic's, the others are OpenAI's; `responses`, `moderations` and
+ * `images` belong to pass-through areas.
+ */
 export const operationPaths = {
   chat: '/chat/completions',
   completions: '/completions',
   embeddings: '/embeddings',
+  messages: '/messages',
   models: '/models',
   responses: '/responses',
   moderations: '/moderations',

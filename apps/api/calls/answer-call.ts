@@ -11,7 +11,7 @@ import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { findDigests } from './call-digests.ts';
 import type { LiveCall } from './live-call.ts';
-import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/texts/stream-answer.ts';
+import { buildStreamAnswer, type StreamAnswerBuilder } from '#libs/calls/protect/guardrails/texts/stream-answer.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { bodyBytesMax } from '#libs/request-log/bodies/body-recorder.ts';
 import type { CallEnd } from '#libs/request-log/record/logged-call.ts';
@@ -155,7 +155,7 @@ async function sendStream(
   deps: AnswerDeps,
   { request, response, call, outcome, controller }: Answered<StreamAnswer>,
 ): Promise<void> {
-  const recorded = getCaller(request).defaults.recording ? new StreamAnswerBuilder() : null;
+  const recorded = getCaller(request).defaults.recording ? buildStreamAnswer(call.request.operation) : null;
   const events = recorded === null ? outcome.events : assembled(outcome.events, recorded);
   findDigests(request)?.watchAnswer(response);
   const ended = await sendEventStream(request, response, events, {
@@ -182,7 +182,7 @@ async function sendStream(
       firstEventMs: summary.firstEventMs,
       streamedMs: sinceBegun(outcome),
     },
-    recorded === null ? undefined : () => recorded.body(call.request.operation === 'chat'),
+    recorded === null ? undefined : () => recorded.body(),
   );
 }
 

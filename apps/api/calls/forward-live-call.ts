@@ -10,7 +10,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
-import type { Route, RouteText } from '#libs/http/route.ts';
+import type { Route, RouteRequest, RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
@@ -30,10 +30,12 @@ export type LiveBody = {
 };
 
 type LiveOperation = {
-  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings'>;
+  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages'>;
   /** For the document. Bodies are checked by the contract of `path`, which is the same. */
   request: z.ZodType<LiveBody>;
   path: BatchEndpoint;
+  /** Absent: it has no query. */
+  query?: Pick<RouteRequest, 'query'>;
 } & RouteText &
   Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
@@ -60,13 +62,13 @@ export const liveHeaders: readonly string[] = [
  * A route of a live call: checks the body (CALL-1, CALL-2), finds its plan, sends the client's own bytes to its target,
  * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
-export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {
+export function liveRoute(deps: LiveDeps, { operation, request: schema, query, ...route }: LiveOperation): Route {
   const requireGoodBody = createBodyCheck(route.path);
   const course = liveCourse(deps.routing);
   return {
     method: 'POST',
     ...route,
-    request: { body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
+    request: { ...query, body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
     handler: async (request, response) => {
       const json = getJsonBody(request);
       if (!json.isChecked) requireGoodBody(json.value);
@@ -103,7 +105,7 @@ export function toForward(
     parsed: parsed as Record<string, unknown> | undefined,
     model: body.model,
     stream: body.stream === true,
-    includeUsage: body.stream_options?.include_usage === true,
+    includeUsage: operation === 'messages' || body.stream_options?.include_usage === true,
     headers: request.headers as Record<string, string>,
     signal,
     memory: getContext(request).memory ?? undefined,

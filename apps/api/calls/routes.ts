@@ -5,6 +5,7 @@ import { credentialHeaders, readCredentials } from '#libs/credentials/requested.
 import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
+import { MessageRequest, MessageResponse } from '#libs/contracts/calls/messages.ts';
 import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
@@ -18,6 +19,7 @@ export const callTags = {
   Chat: 'Chat completions of any provider in the format of OpenAI.',
   Completions: 'Text completions.',
   Embeddings: 'Embedding vectors.',
+  Messages: "Messages in Anthropic's format.",
   Models: 'The models that a key can use.',
 };
 
@@ -81,6 +83,34 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     tag: 'Embeddings',
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
+  }),
+  liveRoute(deps, {
+    operation: 'messages',
+    request: MessageRequest,
+    path: '/v1/messages',
+    query: { query: 'relayed' },
+    operationId: 'createAnthropicMessage',
+    summary: "Create a message in Anthropic's format",
+    description:
+      "For clients of Anthropic's API, such as its SDKs and Claude Code. The key is sent as `x-api-key` or as a bearer " +
+      'token. You select the provider as for chat completions. The request, the answer, its events and errors pass ' +
+      'unchanged, including members and betas that are unknown here; only the model is replaced by that of the target. ' +
+      "Errors of the gateway have Anthropic's format as well.",
+    example: {
+      model: '@anthropic/claude-sonnet-4-5',
+      max_tokens: 100,
+      messages: [{ role: 'user', content: 'Why is the sky blue?' }],
+    },
+    errors: callErrors,
+    tag: 'Messages',
+    scope: 'chat.write',
+    responses: {
+      200: {
+        description: 'The message, or server-sent events when `stream` is true.',
+        schema: MessageResponse,
+        streams: true,
+      },
+    },
   }),
 ];
 

@@ -171,7 +171,7 @@ class AnswerReader implements Sink {
   }
 
   #errorAnswer(status: number, bytes: Buffer, decode: () => ProviderError): Answer {
-    const { body, error } = errorBody(status, bytes, decode, this.#input.secrets);
+    const { body, error } = errorBody(status, bytes, decode, this.#input.secrets, this.#input.call.operation);
     const { code, type } = error.error;
     const errorCode = isQuotaUsedUp(type) ? type : code;
     const head = this.#head(status);
@@ -184,12 +184,12 @@ class AnswerReader implements Sink {
   }
 
   #head(status: number) {
-    const { provider, attempts, secrets } = this.#input;
+    const { provider, attempts, secrets, call } = this.#input;
     const rates = provider.readRateHeaders?.(this.#headers);
     const headers = rates === undefined ? this.#headers : { ...this.#headers, ...rates };
     return {
       status,
-      headers: admittedHeaders(headers, secrets),
+      headers: admittedHeaders(headers, secrets, call.operation),
       providerRequestId: findRequestId(this.#headers, provider.requestIdHeaders, secrets),
       attempts,
       usage: null,

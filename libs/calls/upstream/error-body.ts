@@ -1,21 +1,26 @@
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import type { ProviderError } from '#libs/providers/provider.ts';
+import type { Operation, ProviderError } from '#libs/providers/provider.ts';
 import { asRecord } from './answers/usage.ts';
 
 /**
  * Returns the body that reports a provider's error to the client: the provider's own bytes if they already have
- * OpenAI's format and contain no credential, otherwise a scrubbed one from the adapter's reading.
+ * the format of the operation and contain no credential, otherwise a scrubbed one from the adapter's reading.
  */
 export function errorBody(
   status: number,
   bytes: Buffer,
   decode: () => ProviderError,
   secrets: readonly string[],
+  operation?: Operation,
 ): { body: Buffer; error: ProviderError } {
   const error = readError(status, bytes, decode, secrets);
-  if (isClean(bytes, secrets)) return { body: bytes, error };
+  if (isClean(bytes, secrets, operation)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
+  if (operation === 'messages') {
+    const body = { type: 'error', error: { type: type ?? (status < 500 ? fallback : 'api_error'), message } };
+    return { body: Buffer.from(JSON.stringify(body)), error };
+  }
   return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };
 }
 
@@ -58,7 +63,7 @@ export function scrubbed({ error, ...rest }: ProviderError, secrets: readonly st
   };
 }
 
-function isClean(bytes: Buffer, secrets: readonly string[]): boolean {
+function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operation): boolean {
   let parsed: unknown;
   try {
     parsed = JSON.parse(bytes.toString());
@@ -66,11 +71,13 @@ function isClean(bytes: Buffer, secrets: readonly string[]): boolean {
     return false;
   }
   const error = asRecord(asRecord(parsed)['error']);
-  const fourKeys =
+  const hasForm =
     typeof error['message'] === 'string' &&
     typeof error['type'] === 'string' &&
-    ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string');
+    (operation === 'messages'
+      ? asRecord(parsed)['type'] === 'error'
+      : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string'));
   // Compared after parsing and writing it again, so that no escape sequence can hide a key.
   const text = JSON.stringify(parsed);
-  return fourKeys && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;
+  return hasForm && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;
 }

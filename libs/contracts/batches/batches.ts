@@ -10,6 +10,7 @@ export const batchEndpoints = [
   '/v1/chat/completions',
   '/v1/completions',
   '/v1/embeddings',
+  '/v1/messages',
   '/v1/responses',
   '/v1/moderations',
   '/v1/images/generations',

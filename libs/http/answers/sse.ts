@@ -1,5 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
+import { messageStatus, findClientForm, toMessageError, type ClientForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -25,8 +27,8 @@ export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stal
 const heartbeatMsDefault = 15_000;
 
 /**
- * Answers with server-sent events that have only data. Each batch of payloads is one write, sent immediately. After the
- * source ends, `[DONE]` is sent. If the source throws, an error payload is sent and no `[DONE]`, because SDKs regard a
+ * Answers with server-sent events. Each batch of payloads is one write, sent immediately. After the
+ * source ends, `[DONE]` is sent, except in Anthropic's form. If the source throws, an error payload is sent and no `[DONE]`, because SDKs regard a
  * stream that simply ends as complete. Never throws because of the source or the client.
  */
 export async function sendEventStream(
@@ -42,6 +44,7 @@ export async function sendEventStream(
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
 
+  const form = findClientForm(request);
   const iterator = events[Symbol.asyncIterator]();
   let interrupt: (() => void) | null = null;
   const onClose = (): void => {
@@ -66,12 +69,12 @@ export async function sendEventStream(
       if (step === null) break;
       if (step.done === true) {
         response.off('close', onClose);
-        response.end('data: [DONE]\n\n');
+        response.end(form === 'messages' ? '' : 'data: [DONE]\n\n');
         return 'completed';
       }
       if (step.value.length === 0) continue;
       heartbeat.refresh();
-      if (response.write(toFrames(step.value))) continue;
+      if (response.write(toFrames(step.value, form))) continue;
       if (!(await drained(response, stallTimeoutMs))) break;
     }
     if (response.destroyed) return 'disconnected';
@@ -84,7 +87,10 @@ export async function sendEventStream(
       options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
     }
     response.off('close', onClose);
-    response.end(toFrames([JSON.stringify(toErrorBody(error, requestId))]));
+    const body = toErrorBody(error, requestId);
+    const status = messageStatus(httpStatus(error));
+    const shown = form === 'messages' ? toMessageError(status, body.error.message, requestId) : body;
+    response.end(toFrames([JSON.stringify(shown)], form));
     return 'failed';
   } finally {
     clearInterval(heartbeat);
@@ -95,10 +101,14 @@ export async function sendEventStream(
   }
 }
 
-/** One `data:` frame per payload. A payload with line breaks becomes several `data:` lines (WHATWG HTML 9.2.6). */
-function toFrames(payloads: readonly string[]): string {
+/**
+ * One `data:` frame per payload; in Anthropic's form, its event is named by its type. A payload with line breaks becomes
+ * several `data:` lines (WHATWG HTML 9.2.6).
+ */
+function toFrames(payloads: readonly string[], form: ClientForm): string {
   let text = '';
   for (const payload of payloads) {
+    if (form === 'messages') text += `event: ${typeOfEvent(payload)}\n`;
     const isOneLine = !payload.includes('\n') && !payload.includes('\r');
     text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
   }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
+import { messageBody, relayMessages } from '../messages/relay-messages.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { toRecord } from '../chat/json-value.ts';
@@ -38,6 +39,7 @@ export const anthropic: Provider = {
       openStream: openClaudeStream,
       decodeError: decodeAnthropicError,
     },
+    messages: relayMessages((call, upstream) => sendMessages(call, upstream, messageBody(call))),
     models: {
       encode: (call, upstream) => {
         const { origin, folder } = partsOf(upstream.baseUrl);
@@ -52,18 +54,15 @@ export const anthropic: Provider = {
 
 function encodeChat(call: Call, upstream: Upstream): OutboundRequest {
   const { model, body, dropped } = encodeClaudeBody(call);
+  const sent = call.stream ? { model, ...body, stream: true } : { model, ...body };
+  return { ...sendMessages(call, upstream, Buffer.from(JSON.stringify(sent))), dropped };
+}
+
+function sendMessages(call: Call, upstream: Upstream, body: Uint8Array): OutboundRequest {
   const { origin, folder, search } = partsOf(upstream.baseUrl);
   const headers = headersOf(call, upstream);
   headers.push('content-type', 'application/json');
-  const sent = call.stream ? { model, ...body, stream: true } : { model, ...body };
-  return {
-    method: 'POST',
-    origin,
-    path: `${folder}/messages${search}`,
-    headers,
-    body: Buffer.from(JSON.stringify(sent)),
-    dropped,
-  };
+  return { method: 'POST', origin, path: `${folder}/messages${search}`, headers, body };
 }
 
 /** The client's version overrides the virtual key's; the betas of both are sent. */

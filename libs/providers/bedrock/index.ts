@@ -1,17 +1,18 @@
 import { anthropic } from '../anthropic/index.ts';
 import { mediaUrls, readChatMessages } from '../chat/chat-messages.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
-import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
-import { addressFrom, partsOf } from '../url-parts.ts';
+import { unused, type Call, type Provider } from '../provider.ts';
+import { addressFrom } from '../url-parts.ts';
 import { toRecord } from '../chat/json-value.ts';
 import { decodeConverse, readConverseDetails } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';
 import { decodeBedrockError } from './errors.ts';
 import { openEventFraming } from './framing.ts';
-import { toPathSegment } from './models.ts';
 import { assertRegion, awsDomain } from './region.ts';
 import { signRequest } from './sign.ts';
+import { bedrockMessages } from './messages.ts';
+import { toBedrockRequest } from './request.ts';
 import { openConverseStream } from './stream.ts';
 
 /**
@@ -41,13 +42,13 @@ export const bedrock: Provider = {
   }),
   needsCredential: true,
   credentialHeaders: ['x-amz-'],
-  clientHeaders: [],
+  clientHeaders: ['anthropic-beta'],
   requestIdHeaders: ['x-amzn-requestid'],
   operations: {
     chat: {
       encode: (call, upstream) => {
         const { model, body, dropped } = encodeConverseBody(call);
-        return requestOf(upstream, model, call.stream ? 'converse-stream' : 'converse', body, dropped);
+        return { ...toBedrockRequest(upstream, model, call.stream ? 'converse-stream' : 'converse', body), dropped };
       },
       asksForJsonInWords: wantsAnyJsonObject,
       resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
@@ -57,10 +58,11 @@ export const bedrock: Provider = {
       openFraming: openEventFraming,
       decodeError: decodeBedrockError,
     },
+    messages: bedrockMessages,
     embeddings: {
       encode: (call, upstream) => {
         const { model, body, dropped } = encodeEmbeddingsBody(call);
-        return requestOf(upstream, model, 'invoke', body, dropped);
+        return { ...toBedrockRequest(upstream, model, 'invoke', body), dropped };
       },
       decode: decodeEmbeddings,
       decodeError: decodeBedrockError,
@@ -70,17 +72,3 @@ export const bedrock: Provider = {
     if (!upstream.apiKey) await signRequest(request, upstream, tools);
   },
 };
-
-function requestOf(
-  { baseUrl, apiKey }: Upstream,
-  model: string,
-  action: string,
-  body: unknown,
-  dropped: readonly string[],
-): OutboundRequest {
-  const { origin, folder, search } = partsOf(baseUrl);
-  const headers = ['content-type', 'application/json'];
-  if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
-  const path = `${folder}/model/${toPathSegment(model)}/${action}${search}`;
-  return { method: 'POST', origin, path, headers, body: Buffer.from(JSON.stringify(body)), dropped };
-}

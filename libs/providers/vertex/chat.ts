@@ -1,3 +1,4 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
@@ -10,6 +11,7 @@ import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { parseJson, toRecord } from '../chat/json-value.ts';
+import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
 import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
@@ -93,11 +95,29 @@ function encodeClaude(call: Call, upstream: Upstream, model: VertexModel): Outbo
   const { body, dropped } = encodeClaudeBody(call);
   const sent = { anthropic_version: claudeVersion, ...body, ...(call.stream ? { stream: true } : {}) };
   const method = call.stream ? ':streamRawPredict' : ':rawPredict';
-  const request = toVertexRequest(upstream, model.path + method, sent, call.stream);
-  const beta = call.headers['anthropic-beta'];
-  if (beta !== undefined) request.headers.push('anthropic-beta', beta);
-  return { ...request, dropped };
+  return { ...withBetas(call, toVertexRequest(upstream, model.path + method, sent, call.stream)), dropped };
 }
+
+function withBetas({ headers }: Call, request: OutboundRequest): OutboundRequest {
+  const beta = headers['anthropic-beta'];
+  if (beta !== undefined) request.headers.push('anthropic-beta', beta);
+  return request;
+}
+
+/** Claude on Vertex AI has Anthropic's API, with the model in the path and a version in the body. */
+export const vertexMessages = relayMessages(
+  (call, upstream) => {
+    const model = parseVertexModel(modelOfMessages(call));
+    if (model.publisher !== 'anthropic') {
+      const message = "On Vertex AI, only Claude has Anthropic's Messages API. Use another model, or chat completions.";
+      throw new GatewayError('unsupported_operation', 'unsupported_operation', message);
+    }
+    const body = messageBody(call, { model: undefined, anthropic_version: JSON.stringify(claudeVersion) });
+    const method = call.stream ? ':streamRawPredict' : ':rawPredict';
+    return withBetas(call, toVertexRequest(upstream, model.path + method, body, call.stream));
+  },
+  { decodeError: decodeVertexError },
+);
 
 /** Sends the client's own bytes to the OpenAI-compatible endpoint. */
 function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
@@ -107,15 +127,20 @@ function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): Outb
   return openApi.encode({ ...call, headers: {} }, { ...upstream, baseUrl, apiKey: null });
 }
 
-/** A POST of JSON below the target's project and region; `authorize` adds the token. */
-export function toVertexRequest(upstream: Upstream, method: string, body: object, stream: boolean): OutboundRequest {
+/** A POST of JSON, or of its bytes, below the target's project and region; `authorize` adds the token. */
+export function toVertexRequest(
+  upstream: Upstream,
+  method: string,
+  body: object | Uint8Array,
+  stream: boolean,
+): OutboundRequest {
   const { origin, path } = getTargetLocation(upstream);
   return {
     method: 'POST',
     origin,
     path: path + method,
     headers: ['accept', stream ? 'text/event-stream' : 'application/json', 'content-type', 'application/json'],
-    body: Buffer.from(JSON.stringify(body)),
+    body: body instanceof Uint8Array ? body : Buffer.from(JSON.stringify(body)),
   };
 }
 

@@ -2,7 +2,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { anthropic } from '../anthropic/index.ts';
 import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { getRegionAddress, ofPublisher } from './address.ts';
-import { decodeVertexError, toVertexRequest, vertexChat } from './chat.ts';
+import { decodeVertexError, toVertexRequest, vertexChat, vertexMessages } from './chat.ts';
 import { createTokens } from './fetch-token.ts';
 import { getServiceAccount } from './service-account.ts';
 import { droppedParams } from '../chat/chat-request.ts';
@@ -41,6 +41,7 @@ export function createVertex(): Provider {
     ],
     operations: {
       chat: vertexChat,
+      messages: vertexMessages,
       embeddings: {
         encode: encodeVertexEmbedding,
         decode: decodeVertexEmbedding,

@@ -31,6 +31,7 @@ const operationNames: Readonly<Record<string, string>> = {
   chat: 'chat',
   completions: 'text_completion',
   embeddings: 'embeddings',
+  messages: 'chat',
   responses: 'chat',
 };
 /** A batch line can have hundreds of attempts. The last ones show how it ended. */

@@ -7,6 +7,7 @@ import { CompletionRequest } from '#libs/contracts/calls/completions.ts';
 import { describeBreach, type Breach, type Problem } from '#libs/contracts/calls/describe-issue.ts';
 import { EmbeddingRequest } from '#libs/contracts/calls/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
+import { MessageRequest } from '#libs/contracts/calls/messages.ts';
 import { outputBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -21,6 +22,7 @@ const contracts: Record<BatchEndpoint, BodyContract> = {
   '/v1/chat/completions': { schema: ChatCompletionRequest, breach: chatBreach },
   '/v1/completions': { schema: CompletionRequest, breach: completionBreach },
   '/v1/embeddings': { schema: EmbeddingRequest, breach: () => null },
+  '/v1/messages': { schema: MessageRequest, breach: () => null },
   '/v1/responses': relayed,
   '/v1/moderations': relayed,
   '/v1/images/generations': relayed,

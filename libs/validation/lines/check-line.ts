@@ -77,6 +77,7 @@ const routeNames: Record<BatchEndpoint, string> = {
   '/v1/chat/completions': 'Chat Completions',
   '/v1/completions': 'Completions',
   '/v1/embeddings': 'Embeddings',
+  '/v1/messages': 'Messages',
   '/v1/responses': 'Responses',
   '/v1/moderations': 'Moderations',
   '/v1/images/generations': 'Images',

@@ -83,9 +83,11 @@ function typeOf(status: number): string {
   }
 }
 
+const versions: ReadonlySet<string> = new Set(['2023-01-01', '2023-06-01', '2026-10-21']);
+
 function checkVersion({ headers }: Received): void {
   const version = headers['anthropic-version'];
-  if (version === '2023-06-01' || version === '2023-01-01') return;
+  if (typeof version === 'string' && versions.has(version)) return;
   const message =
     version === undefined
       ? 'anthropic-version: header is required'

@@ -1,7 +1,7 @@
 import { isReference, type GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { ForwardRequest, JsonAnswer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
-import { StreamAnswerBuilder } from './texts/stream-answer.ts';
+import { buildStreamAnswer, type StreamAnswerBuilder } from './texts/stream-answer.ts';
 
 /**
  * Whether a stream must be checked before any of it is sent. If one guardrail requires that, all of them check it at
@@ -30,7 +30,7 @@ export async function holdStream(
   { operation, memory, signal, includeUsage }: ForwardRequest,
   onLost: (answer: JsonAnswer) => void,
 ): Promise<HeldStream> {
-  const builder = new StreamAnswerBuilder();
+  const builder = buildStreamAnswer(operation);
   const batches: (readonly string[])[] = [];
   try {
     for await (const batch of stream.events) {
@@ -44,7 +44,7 @@ export async function holdStream(
   }
   const summary = await stream.done;
   return {
-    answer: toCachedAnswer(stream, summary, builder.body(operation === 'chat')),
+    answer: toCachedAnswer(stream, summary, builder.body()),
     release: (status, more) => {
       const last = more === null ? [] : [[builder.eventWith({ ...(includeUsage ? { usage: null } : {}), ...more })]];
       return { ...stream, status, events: inTurn([...batches, ...last]), done: Promise.resolve(summary) };
@@ -64,14 +64,14 @@ export function annotateStream(
   { operation, memory, includeUsage }: ForwardRequest,
   judge: (answer: JsonAnswer) => Promise<Annotation>,
 ): StreamAnswer {
-  const builder = new StreamAnswerBuilder();
+  const builder = buildStreamAnswer(operation);
   const source = stream.events[Symbol.asyncIterator]();
   const ended = Promise.withResolvers<Partial<StreamSummary>>();
   let isOver = false;
 
   const end = async (): Promise<IteratorResult<readonly string[]>> => {
     const summary = await stream.done;
-    const { members, status } = await judge(toCachedAnswer(stream, summary, builder.body(operation === 'chat')));
+    const { members, status } = await judge(toCachedAnswer(stream, summary, builder.body()));
     ended.resolve(status === null ? {} : { status });
     if (members === null) return { done: true, value: undefined };
     return { done: false, value: [builder.eventWith({ ...(includeUsage ? { usage: null } : {}), ...members })] };

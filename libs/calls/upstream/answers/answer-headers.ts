@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Operation } from '#libs/providers/provider.ts';
 
 // Headers that SDKs use or users look at (HDR-1). All other headers of a provider are dropped.
 const admitted: ReadonlySet<string> = new Set([
@@ -11,11 +12,16 @@ const admitted: ReadonlySet<string> = new Set([
 ]);
 
 /** Returns the headers of a provider's answer that are sent to the client, without any that contains a secret. */
-export function admittedHeaders(headers: IncomingHttpHeaders, secrets: readonly string[]): Record<string, string> {
+export function admittedHeaders(
+  headers: IncomingHttpHeaders,
+  secrets: readonly string[],
+  operation?: Operation,
+): Record<string, string> {
+  const rates = operation === 'messages' ? 'anthropic-ratelimit-' : 'x-ratelimit-';
   const result: Record<string, string> = {};
   for (const name of Object.keys(headers)) {
     const value = headers[name];
-    if (typeof value !== 'string' || !(admitted.has(name) || name.startsWith('x-ratelimit-'))) continue;
+    if (typeof value !== 'string' || !(admitted.has(name) || name.startsWith(rates))) continue;
     if (!repeats(value, secrets) && !repeats(name, secrets)) result[name] = value;
   }
   return result;

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { memberValue, scanElements, scanMembers } from '#libs/kernel/json/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from '#libs/prices/usage.ts';
+import { readMessageUsage } from '#libs/providers/messages/message-usage.ts';
 import { asRecord, readAnswerUsage, readFinishReason } from './usage.ts';
 
 /** The parts of a passed-on answer that the gateway has to know. */
@@ -20,6 +21,7 @@ export const answerLists: Readonly<Record<Operation, string>> = {
   chat: 'choices',
   completions: 'choices',
   embeddings: 'data',
+  messages: 'content',
   models: 'data',
   responses: 'output',
   moderations: 'results',
@@ -29,15 +31,17 @@ export const answerLists: Readonly<Record<Operation, string>> = {
 /** Returns the parts of a parsed answer. */
 export function partsOf(operation: Operation, value: unknown): AnswerParts {
   const body = asRecord(value);
-  const { error, model, choices } = body;
+  const { error, model, choices, stop_reason: stopReason } = body;
   return {
     hasError: error !== undefined && error !== null,
     hasList: Array.isArray(body[answerLists[operation]]),
-    usage: readAnswerUsage(body),
-    model: typeof model === 'string' ? model : null,
-    finishReason: readFinishReason(choices),
+    usage: operation === 'messages' ? readMessageUsage(body['usage']) : readAnswerUsage(body),
+    model: asText(model),
+    finishReason: operation === 'messages' ? asText(stopReason) : readFinishReason(choices),
   };
 }
+
+const asText = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 
 /**
  * Returns the parts of an answer's bytes. Only the few small members are parsed, because embeddings of 60 MB would take
@@ -55,27 +59,28 @@ export function scanParts(
     for (const { name, valueStart, valueEnd } of scanMembers(bytes)) {
       values.set(name, bytes.subarray(valueStart, valueEnd));
     }
-    const asText = (raw: Buffer | undefined): string | null => {
+    const textOf = (raw: Buffer | undefined): string | null => {
       if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to read');
       return raw?.toString() ?? null;
     };
-    const parse = (name: string): unknown => JSON.parse(asText(values.get(name)) ?? 'null');
+    const parse = (name: string): unknown => JSON.parse(textOf(values.get(name)) ?? 'null');
     const list = answerLists[operation];
     const raw = values.get(list);
     const isList = raw?.[0] === 0x5b;
     const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
-    const reason = first?.[0] === 0x7b ? asText(memberValue(first, 'finish_reason') ?? undefined) : null;
+    const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
     const read = {
       error: parse('error'),
       usage: parse('usage'),
       model: parse('model'),
       service_tier: parse('service_tier'),
+      stop_reason: parse('stop_reason'),
     };
     const parts = partsOf(operation, {
       ...read,
       [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,
     });
-    return { ...parts, error: asText(values.get('error')) };
+    return { ...parts, error: textOf(values.get('error')) };
   } catch {
     return null;
   }

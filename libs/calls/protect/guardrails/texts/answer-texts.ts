@@ -19,7 +19,12 @@ export type AnswerTexts = {
 type Caller = { workspaceId: string; signal: AbortSignal; memory: MemoryLease | undefined };
 
 /** Other operations answer with numbers, verdicts or images. */
-const operationsWithTexts: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'responses']);
+const operationsWithTexts: ReadonlySet<CallOperation> = new Set<CallOperation>([
+  'chat',
+  'completions',
+  'responses',
+  'messages',
+]);
 /** Bodies are copied in one step. Checks of texts read up to two million characters. */
 const bodyBytesMax = 16_777_216;
 const valueBytesMax = 134_217_728;

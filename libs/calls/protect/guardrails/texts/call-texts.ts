@@ -27,15 +27,25 @@ export function outputTexts(operation: CallOperation, body: Body): CallTexts {
   const outputs =
     operation === 'responses'
       ? [listOf(body['output']).map(asRecord)]
-      : listOf(body['choices'])
-          .map(asRecord)
-          .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);
+      : operation === 'messages'
+        ? [listOf(body['content']).map(asRecord).map(toSaid)]
+        : listOf(body['choices'])
+            .map(asRecord)
+            .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);
   return {
     said: outputs.map((messages) => messages.flatMap(saidIn).join('\n')),
     measured: outputs.map((messages) => messages.map(textOfMessage).filter(Boolean).join('\n')),
     unreadable: null,
   };
 }
+
+/** A block of Anthropic's Messages API, with its text and the arguments of its call where those of a message are. */
+const toSaid = ({ text, thinking, name, input }: Body): Body => ({
+  content: text,
+  reasoning: thinking,
+  name,
+  input: input === undefined ? undefined : JSON.stringify(input),
+});
 
 /**
  * The texts of a message, or of an item of a response: its content, its calls with their arguments, and their results.

@@ -177,7 +177,7 @@ const specifiedNames: ReadonlySet<string> = new Set([
     url detail filename data format file audio transcript annotations logprobs cache_control thought_signature
     action actions code outputs output results queries query operation error logs stdout stderr outcome exit_code
     score attributes server_label server_url approval_request_id approve reason container_id budget_tokens effort
-    variables version prediction json_schema tool_use_id is_error
+    variables version prediction json_schema tool_use_id is_error input_schema
     description parameters strict schema title properties required items
     prefixItems enum const default examples nullable anyOf oneOf allOf not if then else additionalProperties
     patternProperties propertyNames minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength

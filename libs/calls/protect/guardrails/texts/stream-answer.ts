@@ -1,4 +1,6 @@
+import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
+import { MessageBuilder } from './message-builder.ts';
 
 type Choice = {
   texts: Map<string, string[]>;
@@ -16,22 +18,37 @@ const charBytes = 2;
 const pieceBytes = 64;
 const partBytes = 512;
 
-/**
- * Assembles the events of a stream of chat or completions into the answer that they are pieces of, as far as guardrails
- * read it: the text of each choice, in any member, and its tool calls.
- */
-export class StreamAnswerBuilder {
+/** Assembles the events of a stream into the answer that they are pieces of, as far as guardrails read it. */
+export type StreamAnswerBuilder = {
+  /** Whether the answer is too long for guardrails to check. */
+  readonly isTooLong: boolean;
+  /** Reads one event. Returns approximately how many bytes the retained part takes. */
+  add(payload: string): number;
+  /** Returns an event of the same stream without content, with these members. */
+  eventWith(members: object): string;
+  /** Returns the answer as JSON. */
+  body(): Buffer;
+};
+
+export const buildStreamAnswer = (operation: CallOperation): StreamAnswerBuilder =>
+  operation === 'messages' ? new MessageBuilder(charsMax) : new CompletionBuilder(operation === 'chat');
+
+/** Of chat or completions: the text of each choice, in any member, and its tool calls. */
+class CompletionBuilder implements StreamAnswerBuilder {
+  readonly #isChat: boolean;
   readonly #choices = new Map<number, Choice>();
   #head: Readonly<Record<string, unknown>> = {};
   #chars = 0;
   #bytes = 0;
 
-  /** Whether the answer is too long for guardrails to check. */
+  constructor(isChat: boolean) {
+    this.#isChat = isChat;
+  }
+
   get isTooLong(): boolean {
     return this.#chars > charsMax;
   }
 
-  /** Reads one event. Returns approximately how many bytes the retained part takes. */
   add(payload: string): number {
     const before = this.#bytes;
     const { choices, usage: _usage, ...head } = asRecord(JSON.parse(payload));
@@ -40,14 +57,13 @@ export class StreamAnswerBuilder {
     return this.#bytes - before;
   }
 
-  /** Returns an event of the same stream without a choice, with these members. */
   eventWith(members: object): string {
     const { id, object, created, model } = this.#head;
     return JSON.stringify({ id, object, created, model, choices: [], ...members });
   }
 
-  /** Returns the answer as JSON. */
-  body(isChat: boolean): Buffer {
+  body(): Buffer {
+    const isChat = this.#isChat;
     const { id, created, model } = this.#head;
     const choices = [...this.#choices]
       .toSorted(([a], [b]) => a - b)

@@ -15,8 +15,9 @@ import { estimateStreamed } from '../estimate-usage.ts';
 import { EventMemory } from './event-memory.ts';
 import { plausibleUsage, type UsedBy } from '../plausible-usage.ts';
 import type { Faults } from '../../provider-faults.ts';
+import { MessageMeter } from './message-meter.ts';
 import { openSseFraming } from './sse-framing.ts';
-import { createStreamMeter } from './stream-meter.ts';
+import { createStreamMeter, type StreamMeter } from './stream-meter.ts';
 
 type Options = {
   call: Call;
@@ -51,7 +52,7 @@ export class EventStream {
   readonly #framing: Framing;
   readonly #queue: PayloadQueue;
   readonly #memory: EventMemory;
-  readonly #meter = createStreamMeter();
+  readonly #meter: StreamMeter;
   readonly #first = Promise.withResolvers<FirstEvent>();
   readonly #done = Promise.withResolvers<StreamSummary>();
   #batch: string[] = [];
@@ -65,6 +66,7 @@ export class EventStream {
     const { call, translation, flow, faults, memory, limits } = options;
     this.#options = options;
     this.#decoder = translation.openStream?.(call);
+    this.#meter = call.operation === 'messages' ? new MessageMeter() : createStreamMeter();
     this.#memory = new EventMemory(memory, faults);
     this.#queue = createPayloadQueue({
       memory,

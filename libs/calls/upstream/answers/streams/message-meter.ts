@@ -1,0 +1,68 @@
+import type { Usage } from '#libs/prices/usage.ts';
+import { readMessageUsage } from '#libs/providers/messages/message-usage.ts';
+import { asRecord } from '../usage.ts';
+import type { PayloadView, StreamMeter } from './stream-meter.ts';
+
+/** Meters one stream of Anthropic's Messages API. A class because one is made for every such call. */
+export class MessageMeter implements StreamMeter {
+  /** The counts at the start, replaced by those at the end, where Anthropic repeats only some. */
+  #counts: Readonly<Record<string, unknown>> = {};
+  #model: string | null = null;
+  #stopReason: string | null = null;
+  #chars = 0;
+
+  read(payload: string): PayloadView {
+    let parsed: unknown;
+    try {
+      parsed = JSON.parse(payload);
+    } catch {
+      return 'unreadable';
+    }
+    const { type, message, delta, usage } = asRecord(parsed);
+    if (typeof type !== 'string') return 'unreadable';
+    if (type === 'error') return 'error';
+    if (type === 'message_start') {
+      const { model, usage: counts } = asRecord(message);
+      if (typeof model === 'string') this.#model = model;
+      this.#count(counts);
+    } else if (type === 'content_block_delta') {
+      const { text, thinking, partial_json: json } = asRecord(delta);
+      for (const piece of [text, thinking, json]) if (typeof piece === 'string') this.#chars += piece.length;
+    } else if (type === 'message_delta') {
+      const { stop_reason: reason } = asRecord(delta);
+      if (typeof reason === 'string') this.#stopReason = reason;
+      this.#count(usage);
+    }
+    return 'chunk';
+  }
+
+  #count(counts: unknown): void {
+    const known = Object.entries(asRecord(counts)).filter(([, value]) => value !== null);
+    this.#counts = { ...this.#counts, ...Object.fromEntries(known) };
+  }
+
+  /** null until the end: the counts at the start have no output. */
+  usage(): Usage | null {
+    return this.#stopReason === null ? null : readMessageUsage(this.#counts);
+  }
+
+  model(): string | null {
+    return this.#model;
+  }
+
+  finishReason(): string | null {
+    return this.#stopReason;
+  }
+
+  allFinished(): boolean {
+    return this.#stopReason !== null;
+  }
+
+  chars(): number {
+    return this.#chars;
+  }
+
+  missingUsageChunk(): null {
+    return null;
+  }
+}

@@ -1,0 +1,47 @@
+import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
+import { decodeAnthropicError } from '../anthropic/errors.ts';
+import { toRecord, parseJson } from '../chat/json-value.ts';
+import type { Call, StreamDecoder, StreamEvent, Translation } from '../provider.ts';
+
+/**
+ * Messages to a provider that has Anthropic's API itself. Request, answer, events and errors pass unchanged, because
+ * clients depend on their order, on members of betas, on signatures, and on the wording of errors.
+ */
+export const relayMessages = (
+  encode: Translation['encode'],
+  more: Partial<Pick<Translation, 'openFraming' | 'decodeError'>> = {},
+): Translation => ({
+  passThrough: true,
+  encode,
+  openStream: () => openMessageStream(more.decodeError ?? decodeAnthropicError),
+  decodeError: decodeAnthropicError,
+  ...more,
+});
+
+/** The client's bytes, with the model of the target, what the config changes, and the members of an API. */
+export function messageBody({ body, edits }: Call, own: MemberEdits = {}): Uint8Array {
+  const all = { ...edits, ...own };
+  return Object.keys(all).length === 0 ? body : spliceMembers(body, all);
+}
+
+/** The model that is requested, for an API that has it in its path. */
+export const modelOfMessages = ({ body, edits }: Call): unknown =>
+  JSON.parse((edits['model'] ?? memberValue(body, 'model') ?? 'null').toString());
+
+/** The type of an event. It is the first member of what Anthropic sends. */
+export function typeOfEvent(data: string): string {
+  const found = /^\s*\{\s*"type"\s*:\s*"(\w+)"/.exec(data)?.[1];
+  if (found !== undefined) return found;
+  const { type } = toRecord(parseJson(data));
+  return typeof type === 'string' ? type : '';
+}
+
+function openMessageStream(decodeError: Translation['decodeError']): StreamDecoder {
+  return {
+    push({ data }: StreamEvent) {
+      const type = typeOfEvent(data);
+      if (type === 'error') return { payloads: [], error: decodeError(200, data) };
+      return { payloads: [data], done: type === 'message_stop' };
+    },
+  };
+}
