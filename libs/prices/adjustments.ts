@@ -44,6 +44,10 @@ export type CompiledAdjustments = {
   find: (model: string) => ModelPrice | null;
 };
 
+/** Names come from clients, so the number and the length of remembered ones are limited. */
+const rememberedMax = 1_000;
+const nameLengthMax = 200;
+
 /** Prepares adjustments for use. Their decimals were already checked. */
 export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdjustments {
   const { multiplier = {}, models = {} } = adjustments;
@@ -66,14 +70,21 @@ export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdj
     const tokens = tokenRates(listed, toRate);
     prices.set(model.toLowerCase(), { tokens, tiers: [], serviceTiers: new Map(), units: {}, images: new Map() });
   }
+  // A search costs 2 µs, and a call makes up to six.
+  const found = new Map<string, ModelPrice | null>();
   return {
     hash: contentHash(adjustments),
     factorOf: (kind) => factors.get(kind) ?? defaultFactor,
     defaultFactor,
     find(model) {
       if (prices.size === 0) return null;
+      const known = found.get(model);
+      if (known !== undefined) return known;
       const name = listCandidateNames(model).find((each) => prices.has(each));
-      return name === undefined ? null : (prices.get(name) ?? null);
+      const price = name === undefined ? null : (prices.get(name) ?? null);
+      if (found.size >= rememberedMax) found.clear();
+      if (model.length <= nameLengthMax) found.set(model, price);
+      return price;
     },
   };
 }
