@@ -130,7 +130,8 @@ class Steps implements CallTarget {
   async #admitted(made: Made, admit: Admit): Promise<Outcome> {
     let reservation: Awaited<ReturnType<Admit>>;
     try {
-      reservation = await admit(toAdmissionRequest(made));
+      const admitted = admit(toAdmissionRequest(made));
+      reservation = admitted instanceof Promise ? await admitted : admitted;
     } catch (error) {
       return failed(error);
     }

@@ -4,6 +4,7 @@ import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { Price } from '#libs/prices/price-usage.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
 import type { Timeouts } from './timeouts.ts';
@@ -160,10 +161,13 @@ export type Attempt = {
   /** Where it was sent, with the model that was requested. Absent: the call was made elsewhere. */
   to?: { target: Target; model: string | null };
   /** The usage of a whole answer, even if the answer was rejected and another attempt followed. */
-  paid?: { responseModel: string | null; usage: Usage };
+  paid?: PaidAnswer;
   /** The request was sent, and the provider may have worked for it, although no answer came. */
   isLost?: true;
 };
+
+/** `price` is set when it is first needed (price-answer.ts); null: it is not known. */
+export type PaidAnswer = { responseModel: string | null; usage: Usage; price?: Price | null };
 
 /** When the guardrails of a call were evaluated, and their results. `startedAt` in epoch milliseconds. */
 export type GuardrailRun = {

@@ -125,23 +125,27 @@ function mergeLeaf({ credentials: sent, leaf, param }: CredentialQuery): {
   const at = atLeaf(leaf, param);
   const isCallers = provider === null || sent.provider === null || isSameProvider(provider, sent.provider);
   const hasOwnKey = apiKey !== null || Object.keys(secrets).length > 0;
+  const used =
+    virtualKey === null ? (hasOwnKey ? null : sent.virtualKey) : { slug: virtualKey, param: `${at}.virtual_key` };
   // A virtual key has its own settings. An additional host is only compared with its stored one.
   const inherits = virtualKey === null && isCallers;
-  const callers = inherits ? (sent.own ?? (sent.headers && readSettings(sent.headers))) : undefined;
+  const callers = inherits && used === null ? (sent.own ?? (sent.headers && readSettings(sent.headers))) : undefined;
   return {
     used: {
-      virtualKey:
-        virtualKey === null ? (hasOwnKey ? null : sent.virtualKey) : { slug: virtualKey, param: `${at}.virtual_key` },
+      virtualKey: used,
       // A virtual key determines its provider, whatever the headers contain.
       provider: provider ?? (virtualKey === null ? sent.provider : null),
       providerKey: apiKey ?? (inherits ? sent.providerKey : null),
       customHost: customHost ?? (isCallers ? sent.customHost : null),
       config: null,
-      own: {
-        ...callers,
-        settings: { ...callers?.settings, ...settings },
-        secrets: { ...callers?.secrets, ...secrets },
-      },
+      own:
+        callers === undefined
+          ? { settings, secrets }
+          : {
+              ...callers,
+              settings: { ...callers.settings, ...settings },
+              secrets: { ...callers.secrets, ...secrets },
+            },
     },
     names: {
       provider: provider === null ? headerNames.provider : `${at}.provider`,

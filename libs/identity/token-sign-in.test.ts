@@ -160,6 +160,16 @@ test('a token of the old key holds until the key is withdrawn, and one of the ne
   await expect(signIn.verify(old)).rejects.toMatchObject(refused);
 });
 
+test('a verified token vouches for no other one, however similar', async () => {
+  await keys.wake();
+  const token = await tokenOf();
+  await signIn.verify(token);
+  const [header, , signature] = token.split('.');
+  expect(signIn.find(`${header}.${base64({ ...claims, sub: 'user_2' })}.${signature}`)).toBeNull();
+  expect(signIn.find(`${token}A`)).toBeNull();
+  expect(signIn.find(token.toUpperCase())).toBeNull();
+});
+
 test('a verified token ends when it expires', async () => {
   await keys.wake();
   const token = await tokenOf();

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { errors, jwtVerify, type JWTPayload } from 'jose';
 import { LRUCache } from 'lru-cache';
 import type { Caller } from '#libs/http/caller.ts';
@@ -60,12 +61,15 @@ export type TokenSignIn = {
  */
 const algorithms = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'];
 const tokenLengthMax = 16_384;
-/** Verifying costs 50 to 150 µs. Enough for all users of a company, and at most 16 MiB. */
+/** Verifying costs 50 to 150 µs. Enough for all users of a company. */
 const cachedMax = 10_000;
+/** What is cached of a token is not larger than the token. */
 const cachedCharactersMax = 8 * 1_048_576;
 
 /** Three parts of base64url, the first of them JSON. An API key never looks like it, because it contains no dots. */
 export const looksLikeToken = (text: string): boolean => text.startsWith('eyJ') && text.includes('.');
+
+const digestOf = (token: string): string => hash('sha256', token, 'base64');
 
 type Verified = {
   readonly identity: TokenIdentity;
@@ -77,16 +81,18 @@ type Verified = {
 };
 
 /**
- * Signs users in by JWTs. A verified token is cached until it expires or the keys change, so that a call costs one
- * lookup.
+ * Signs users in by JWTs. What a verified token says is cached under its digest until it expires or the keys change, so
+ * that a call costs one hash, and no usable token stays in memory.
  */
 export function createTokenSignIn({ settings, keys, clock, getCaller, accessVersion, welcome }: Deps): TokenSignIn {
   const { issuer, audiences, toleranceMs } = settings;
   const verified = new LRUCache<string, Verified>({
     max: cachedMax,
     maxSize: cachedCharactersMax,
-    sizeCalculation: (_entry, token) => token.length,
   });
+  const keep = (token: string, entry: Verified): void => {
+    verified.set(digestOf(token), entry, { size: token.length });
+  };
 
   /** Users and their rights change while their tokens do not. */
   const callerNow = (entry: Verified): Caller => {
@@ -122,24 +128,25 @@ export function createTokenSignIn({ settings, keys, clock, getCaller, accessVers
 
   return {
     find(token) {
-      const entry = verified.get(token);
+      const digest = digestOf(token);
+      const entry = verified.get(digest);
       if (entry === undefined) return null;
       if (entry.expiresAtMs > clock.now() && entry.generation === keys.generation()) return callerNow(entry);
-      verified.delete(token);
+      verified.delete(digest);
       return null;
     },
     async verify(token) {
       const entry = await read(token);
-      verified.set(token, entry);
+      keep(token, entry);
       try {
         return callerNow(entry);
       } catch (error) {
         if (welcome === undefined || !(error instanceof GatewayError) || error.code !== 'unknown_user') throw error;
       }
       // If this fails, the next call with the token tries again.
-      verified.delete(token);
+      verified.delete(digestOf(token));
       await welcome(entry.identity);
-      verified.set(token, entry);
+      keep(token, entry);
       return callerNow(entry);
     },
   };

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { Big } from 'big.js';
 import { sql, type Kysely, type Selectable } from 'kysely';
 import { LRUCache } from 'lru-cache';
+import { formatAmount, parseAmount, type Amount } from '#libs/kernel/amount.ts';
 import type { Database, LimitCounterTable } from '#libs/database/schema.ts';
 import {
   newCounter,
@@ -91,7 +91,7 @@ const fullMax = 10_000;
 async function insertCounters(db: Kysely<Database>, renewals: readonly CounterRenewal[], max: number): Promise<void> {
   const values = renewals
     .toSorted((a, b) => (a.name.id < b.name.id ? -1 : 1))
-    .map(({ name, terms }) => ({ ...name, max: terms.max.toFixed() }));
+    .map(({ name, terms }) => ({ ...name, max: formatAmount(terms.max) }));
   await sql`
     with given as (
       select *, row_number() over (partition by "limitId" order by id) as place
@@ -115,15 +115,15 @@ async function updateCounters(
 ): Promise<void> {
   const values = changed.map(({ renewal: { name, terms }, counter, endMs }) => ({
     id: name.id,
-    max: terms.max.toFixed(),
+    max: formatAmount(terms.max),
     period_start: counter.periodStartMs,
     period_end: endMs === Number.POSITIVE_INFINITY ? null : endMs,
-    used: counter.used.toFixed(),
-    assumed: counter.assumed.toFixed(),
-    unconfirmed: counter.unconfirmed.toFixed(),
+    used: formatAmount(counter.used),
+    assumed: formatAmount(counter.assumed),
+    unconfirmed: formatAmount(counter.unconfirmed),
     unpriced: counter.unpriced,
     is_alerted: counter.isAlerted,
-    leases: counter.leases,
+    leases: storedLeases(counter),
     updated_at: counter.updatedAtMs,
   }));
   await sql`
@@ -143,6 +143,19 @@ type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported' | 'unco
   unconfirmed: string;
 };
 
+const storedLeases = ({ leases }: Counter): Record<string, StoredLease> =>
+  Object.fromEntries(
+    Object.entries(leases).map(([holder, lease]) => {
+      const { amount, reported, unconfirmed } = lease;
+      const stored = {
+        amount: formatAmount(amount),
+        reported: formatAmount(reported),
+        unconfirmed: formatAmount(unconfirmed),
+      };
+      return [holder, { ...lease, ...stored }];
+    }),
+  );
+
 /** Converts a row to the form that `renewLease` expects. Its dates must be exact to the millisecond. */
 export function toCounter(row: Selectable<LimitCounterTable>): Counter {
   const leases = Object.entries(row.leases as Record<string, StoredLease>).map(
@@ -151,17 +164,17 @@ export function toCounter(row: Selectable<LimitCounterTable>): Counter {
         holder,
         {
           ...lease,
-          amount: new Big(lease.amount),
-          reported: new Big(lease.reported),
-          unconfirmed: new Big(lease.unconfirmed),
+          amount: parseAmount(lease.amount),
+          reported: parseAmount(lease.reported),
+          unconfirmed: parseAmount(lease.unconfirmed),
         },
       ] as const,
   );
   return {
     ...newCounter(row.period_start.getTime(), row.updated_at.getTime()),
-    used: new Big(row.used),
-    assumed: new Big(row.assumed),
-    unconfirmed: new Big(row.unconfirmed),
+    used: parseAmount(row.used),
+    assumed: parseAmount(row.assumed),
+    unconfirmed: parseAmount(row.unconfirmed),
     unpriced: row.unpriced,
     isAlerted: row.is_alerted,
     leases: Object.fromEntries(leases),
@@ -175,14 +188,14 @@ export function toCounter(row: Selectable<LimitCounterTable>): Counter {
 export type CounterUse = {
   id: string;
   valueKey: string;
-  used: Big;
+  used: Amount;
   /**
    * The part of `used` that no answer confirms: the use of calls whose answers were lost, and of processes that were
    * killed.
    */
-  unconfirmed: Big;
+  unconfirmed: Amount;
   unpriced: number;
-  max: Big;
+  max: Amount;
   resetAt: Date | null;
 };
 
@@ -206,7 +219,7 @@ export async function listCounters(
   const inPeriod = (column: 'used' | 'assumed + unconfirmed') =>
     sql`case when period_start < ${startsAt} then 0 else ${sql.raw(column)} end`;
   const used = inPeriod('used');
-  const max = terms.max.toFixed();
+  const max = formatAmount(terms.max);
   const listed = sql`limit_id = ${limitId}
     and (${status ?? null}::text is null or (${status ?? null} = 'exhausted') = (${used} >= ${max}::numeric))
     and (${search ?? null}::text is null or position(lower(${search ?? ''}) in lower(value_key)) > 0)`;
@@ -225,8 +238,8 @@ export async function listCounters(
   const counters = rows.map((row) => ({
     id: row.id,
     valueKey: row.value_key,
-    used: new Big(row.used),
-    unconfirmed: new Big(row.unconfirmed),
+    used: parseAmount(row.used),
+    unconfirmed: parseAmount(row.unconfirmed),
     unpriced: row.unpriced,
     max: terms.max,
     resetAt: row.reset_at,
@@ -246,7 +259,7 @@ export async function findExhausted(
   if (limits.length === 0) return new Set();
   const values = limits.map(({ limitId, terms }) => ({
     limit_id: limitId,
-    max: terms.max.toFixed(),
+    max: formatAmount(terms.max),
     starts_at: periodAt(terms.reset, nowMs).startMs,
   }));
   const { rows } = await sql<{ limit_id: string }>`
@@ -292,13 +305,13 @@ export async function raiseUsed(
   db: Kysely<Database>,
   row: Selectable<LimitCounterTable>,
   counter: Counter,
-  used: Big,
+  used: Amount,
 ): Promise<boolean> {
-  const { assumed, unconfirmed, unpriced, isAlerted, leases, periodStartMs } = counter;
+  const { assumed, unconfirmed, unpriced, isAlerted, periodStartMs } = counter;
   const { numAffectedRows } = await sql`
-    update limit_counter set used = ${used.toFixed()}, assumed = ${assumed.toFixed()},
-      unconfirmed = ${unconfirmed.toFixed()}, unpriced = ${unpriced}, is_alerted = ${isAlerted},
-      leases = ${JSON.stringify(leases)}::jsonb, updated_at = clock_timestamp(),
+    update limit_counter set used = ${formatAmount(used)}, assumed = ${formatAmount(assumed)},
+      unconfirmed = ${formatAmount(unconfirmed)}, unpriced = ${unpriced}, is_alerted = ${isAlerted},
+      leases = ${JSON.stringify(storedLeases(counter))}::jsonb, updated_at = clock_timestamp(),
       period_start = to_timestamp(${periodStartMs} / 1000.0)
     where id = ${row.id} and updated_at = ${row.updated_at} and used = ${row.used}`.execute(db);
   return numAffectedRows === 1n;

@@ -1,4 +1,4 @@
-import type { Big } from 'big.js';
+import type { Amount } from '#libs/kernel/amount.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { LeaseGrant, LimitTerms } from './counter.ts';
 import type { CounterName } from './counter-store.ts';
@@ -13,13 +13,13 @@ export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
  */
 export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
 
-export type Waiter = { amount: Big; resolve: (draw: Draw | Refusal) => void; reject: (error: unknown) => void };
+export type Waiter = { amount: Amount; resolve: (draw: Draw | Refusal) => void; reject: (error: unknown) => void };
 
 export type Entry = CounterHandle & {
   local: LocalCounter;
   waiters: Waiter[];
   /** Until then, a call that wants more than this is refused without another request. */
-  refused: { untilMs: number; free: Big; refusal: Refusal } | null;
+  refused: { untilMs: number; free: Amount; refusal: Refusal } | null;
   syncedMs: number;
   /** When to ask again for the waiting calls of a pace. */
   askAgainMs: number;

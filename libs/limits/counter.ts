@@ -1,12 +1,12 @@
-import { Big } from 'big.js';
+import { larger, parseAmount, smaller, type Amount } from '#libs/kernel/amount.ts';
 import { isRate, periodAt, type Period, type Reset } from './period.ts';
 
 /** The terms of a limit in one period: US cents, tokens or requests. */
 export type LimitTerms = {
-  max: Big;
+  max: Amount;
   reset: Reset;
   /** The use from which an alert is due; null: none. */
-  alertAt: Big | null;
+  alertAt: Amount | null;
 };
 
 /**
@@ -16,11 +16,11 @@ export type LimitTerms = {
 export type Counter = {
   periodStartMs: number;
   /** Settled use, including the possible use of expired leases. */
-  used: Big;
+  used: Amount;
   /** The part of `used` that is assumed, because the process that held it died. */
-  assumed: Big;
+  assumed: Amount;
   /** The part of `used` that was reserved and is not confirmed, because the answers of its calls were lost. */
-  unconfirmed: Big;
+  unconfirmed: Amount;
   /** The number of calls whose price was not known. */
   unpriced: number;
   /** Whether the alert of this period is recorded. */
@@ -31,13 +31,13 @@ export type Counter = {
 };
 
 type Lease = {
-  amount: Big;
+  amount: Amount;
   expiresAtMs: number;
   /** The number of its holder's latest request, so that an older one that arrives late cannot overwrite it. */
   number: number;
   /** The use that its holder has reported in this period, as a sum, so that a repeated request adds nothing. */
-  reported: Big;
-  unconfirmed: Big;
+  reported: Amount;
+  unconfirmed: Amount;
   unpriced: number;
   /** It has expired and is part of `used`. Its holder can still return and report its actual use. */
   isAssumed: boolean;
@@ -51,37 +51,37 @@ export type LeaseRequest = {
   /** The period that the report is about; null: the holder has no lease. */
   periodStartMs: number | null;
   /** The use by all calls of this period that have ended. */
-  reported: Big;
+  reported: Amount;
   /** The part of `reported` that was reserved and is not confirmed. */
-  unconfirmed: Big;
+  unconfirmed: Amount;
   unpriced: number;
   /**
    * The content of the last answered report in this period, and when it was answered: the database may have forgotten
    * the holder since. null: none.
    */
-  known: { reported: Big; unconfirmed: Big; unpriced: number; atMs: number } | null;
+  known: { reported: Amount; unconfirmed: Amount; unpriced: number; atMs: number } | null;
   /** The part of its lease that it keeps: the reservations of running calls, and a remainder. */
-  hold: Big;
+  hold: Amount;
   /** The amount for calls that wait for it. */
-  need: Big;
+  need: Amount;
   /** The amount for the smallest of them. Less would be of no use to this holder, and be missing elsewhere. */
-  least: Big;
+  least: Amount;
   /** The amount for the calls that it expects soon, in steps of `unit`. */
-  ahead: Big;
-  unit: Big;
+  ahead: Amount;
+  unit: Amount;
 };
 
 export type LeaseGrant = {
   period: Period;
   /** The whole lease after the renewal: `hold` and the added amount. */
-  amount: Big;
+  amount: Amount;
   expiresAtMs: number;
   /** The settled use of all processes. */
-  used: Big;
+  used: Amount;
   /** The amount that is neither used nor leased. */
-  free: Big;
+  free: Amount;
   /** Leases of other processes, which can be returned. */
-  leasedByOthers: Big;
+  leasedByOthers: Amount;
 };
 
 // Long enough for a process that hangs for some seconds, and short enough that the lease of a killed process is settled
@@ -100,16 +100,14 @@ const clockBackMsMax = 60_000;
 /**
  * One process leases at most this part of the free amount ahead of need, so that leases become smaller towards the end.
  */
-const aheadPart = 8;
-
-const zero = new Big(0);
+const aheadPart = 8n;
 
 /** A counter without use or leases. */
 export const newCounter = (periodStartMs: number, nowMs: number): Counter => ({
   periodStartMs,
-  used: zero,
-  assumed: zero,
-  unconfirmed: zero,
+  used: 0n,
+  assumed: 0n,
+  unconfirmed: 0n,
   unpriced: 0,
   isAlerted: false,
   leases: {},
@@ -131,21 +129,21 @@ export function advanceCounter(before: Counter, { reset }: Pick<LimitTerms, 'res
   const leases: Record<string, Lease> = {};
   for (const [holder, lease] of Object.entries(before.leases)) {
     const { amount, expiresAtMs, isAssumed } = lease;
-    if (expiresAtMs + (isAssumed ? rememberMs : rememberEmptyMs) <= updatedAtMs && (isAssumed || amount.eq(0)))
+    if (expiresAtMs + (isAssumed ? rememberMs : rememberEmptyMs) <= updatedAtMs && (isAssumed || amount === 0n))
       continue;
     leases[holder] = lease;
-    if (isAssumed || amount.eq(0) || expiresAtMs > updatedAtMs) continue;
-    used = used.plus(amount);
-    assumed = assumed.plus(amount);
+    if (isAssumed || amount === 0n || expiresAtMs > updatedAtMs) continue;
+    used += amount;
+    assumed += amount;
     leases[holder] = { ...lease, isAssumed: true };
   }
   return { ...before, updatedAtMs, used, assumed, leases };
 }
 
 /** The use of a pace falls with time. */
-function fallen({ used, updatedAtMs }: Counter, reset: Reset, nowMs: number): Big {
+function fallen({ used, updatedAtMs }: Counter, reset: Reset, nowMs: number): Amount {
   if (reset.every !== 'pace' || nowMs <= updatedAtMs) return used;
-  return atLeastZero(used.minus(new Big(reset.perMs).times(nowMs - updatedAtMs))).round(9);
+  return atLeastZero(used - parseAmount(reset.perMs * (nowMs - updatedAtMs)));
 }
 
 /**
@@ -163,17 +161,17 @@ export function renewLease(
   if (own !== undefined && own.number >= request.number) return null;
   // Reservations of a period that is over do not belong to this one.
   const isCurrent = request.periodStartMs === counter.periodStartMs;
-  const report = isCurrent ? request : { ...nothing, known: null, hold: zero };
+  const report = isCurrent ? request : { ...nothing, known: null, hold: 0n };
   const earlier = own ?? forgotten(report.known, counter.updatedAtMs);
-  const returned = own?.isAssumed === true ? own.amount : zero;
+  const returned = own?.isAssumed === true ? own.amount : 0n;
   // The assumed use of a pace can have fallen before its holder returns.
-  const used = atLeastZero(counter.used.minus(returned)).plus(report.reported.minus(earlier.reported));
+  const used = atLeastZero(counter.used - returned) + report.reported - earlier.reported;
   const leasedByOthers = sumOf(others);
-  const free = atLeastZero(terms.max.minus(used).minus(leasedByOthers).minus(report.hold));
-  const needed = free.lt(request.least) ? zero : smaller(request.need, free);
-  const left = free.minus(needed);
-  const ahead = inSteps(smaller(request.ahead, left.div(aheadPart)), request.unit);
-  const amount = report.hold.plus(needed).plus(ahead);
+  const free = atLeastZero(terms.max - used - leasedByOthers - report.hold);
+  const needed = free < request.least ? 0n : smaller(request.need, free);
+  const left = free - needed;
+  const ahead = inSteps(smaller(request.ahead, left / aheadPart), request.unit);
+  const amount = report.hold + needed + ahead;
   const expiresAtMs = counter.updatedAtMs + leaseMs;
   const { number } = request;
   const { reported, unconfirmed, unpriced } = report;
@@ -182,8 +180,8 @@ export function renewLease(
     counter: {
       ...counter,
       used,
-      assumed: counter.assumed.minus(returned),
-      unconfirmed: counter.unconfirmed.plus(unconfirmed.minus(earlier.unconfirmed)),
+      assumed: counter.assumed - returned,
+      unconfirmed: counter.unconfirmed + unconfirmed - earlier.unconfirmed,
       unpriced: counter.unpriced + unpriced - earlier.unpriced,
       leases: { ...others, [request.holder]: lease },
     },
@@ -192,16 +190,16 @@ export function renewLease(
       amount,
       expiresAtMs,
       used,
-      free: left.minus(ahead),
+      free: left - ahead,
       leasedByOthers,
     },
-    isAlertDue: terms.alertAt !== null && !counter.isAlerted && used.gte(terms.alertAt),
+    isAlertDue: terms.alertAt !== null && !counter.isAlerted && used >= terms.alertAt,
   };
 }
 
 type Reported = Pick<LeaseRequest, 'reported' | 'unconfirmed' | 'unpriced'>;
 
-const nothing: Reported = { reported: zero, unconfirmed: zero, unpriced: 0 };
+const nothing: Reported = { reported: 0n, unconfirmed: 0n, unpriced: 0 };
 
 /**
  * The use that is already counted for a holder without a lease. It is nothing for a new holder, or for one whose last
@@ -212,15 +210,13 @@ function forgotten(known: LeaseRequest['known'], nowMs: number): Reported {
   return known !== null && nowMs - known.atMs >= rememberEmptyMs ? known : nothing;
 }
 
-function sumOf(leases: Readonly<Record<string, Lease>>): Big {
-  let sum = zero;
-  for (const { amount, isAssumed } of Object.values(leases)) if (!isAssumed) sum = sum.plus(amount);
+function sumOf(leases: Readonly<Record<string, Lease>>): Amount {
+  let sum = 0n;
+  for (const { amount, isAssumed } of Object.values(leases)) if (!isAssumed) sum += amount;
   return sum;
 }
 
-const smaller = (a: Big, b: Big): Big => (a.lt(b) ? a : b);
-const atLeastZero = (amount: Big): Big => (amount.lt(0) ? zero : amount);
+const atLeastZero = (amount: Amount): Amount => larger(amount, 0n);
 
 /** A part of a step would be too small for any call, and would be missing elsewhere. */
-const inSteps = (amount: Big, step: Big): Big =>
-  step.eq(0) ? zero : amount.div(step).round(0, Big.roundDown).times(step);
+const inSteps = (amount: Amount, step: Amount): Amount => (step === 0n ? 0n : (amount / step) * step);

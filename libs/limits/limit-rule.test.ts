@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { parseAmount } from '#libs/kernel/amount.ts';
 import { budgetRule, findCounter, matches, makeRecordRules, type CallFacts } from './limit-rule.ts';
 import { periodAt, toReset } from './period.ts';
 
@@ -83,7 +84,7 @@ test('a call counts by the values that a limit groups by, and those without a va
 });
 
 test('an alert is due at its part of the limit, and each limit of a record has a counter of its own', () => {
-  expect(budget([]).terms.alertAt?.toFixed()).toBe('8.4');
+  expect(budget([]).terms.alertAt).toBe(parseAmount('8.4'));
   const rules = makeRecordRules(record, {
     usage_limits: [{ type: 'tokens', credit_limit: 5 }, { type: 'cost' }],
     rate_limits: [{ type: 'requests', unit: 'rpm', value: 3 }],

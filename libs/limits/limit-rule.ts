@@ -1,5 +1,5 @@
-import { Big } from 'big.js';
 import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs/contracts/people/limits.ts';
+import { divide, larger, one, parseAmount, wholeAmount } from '#libs/kernel/amount.ts';
 import { commonModelName, isModelNamed } from '#libs/prices/model-names.ts';
 import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';
@@ -98,7 +98,7 @@ export function budgetRule(
   limitId: string,
   limit: Omit<UsageLimit, 'credit_limit'> & PolicyTerms & { credit_limit: number | string },
 ): LimitRule {
-  const max = new Big(limit.credit_limit);
+  const max = parseAmount(limit.credit_limit);
   const threshold = limit.alert_threshold ?? null;
   return rule(record, limitId, limit, {
     kind: 'budget',
@@ -106,7 +106,7 @@ export function budgetRule(
     terms: {
       max,
       reset: { ...toReset(limit, record.createdAtMs), sinceMs: record.usageResetAtMs ?? 0 },
-      alertAt: threshold === null ? null : max.times(threshold).div(100),
+      alertAt: threshold === null ? null : divide(max * parseAmount(threshold), 100n * one),
     },
   });
 }
@@ -114,7 +114,7 @@ export function budgetRule(
 /** The rule of a rate-limit policy. */
 export function rateRule(record: LimitedRecord, limitId: string, limit: RateLimit & PolicyTerms): LimitRule {
   const rate = { kind: 'rate', measure: limit.type } as const;
-  const terms: LimitTerms = { max: new Big(limit.value), reset: { every: limit.unit }, alertAt: null };
+  const terms: LimitTerms = { max: wholeAmount(limit.value), reset: { every: limit.unit }, alertAt: null };
   const pace = limit.unit === 'rpm' && limit.value > 0 ? toPace(limit) : null;
   return {
     ...rule(record, limitId, limit, { ...rate, terms }),
@@ -129,8 +129,8 @@ const pacedPart = 0.98;
 
 function toPace({ type, value }: RateLimit): LimitTerms {
   const perMs = (value * pacedPart) / 60_000;
-  const burst = new Big((perMs * paceBurstMs).toFixed(9));
-  const max = type === 'requests' && burst.lt(1) ? new Big(1) : burst;
+  const burst = parseAmount(perMs * paceBurstMs);
+  const max = type === 'requests' ? larger(burst, one) : burst;
   return { max, reset: { every: 'pace', perMs }, alertAt: null };
 }
 

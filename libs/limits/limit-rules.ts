@@ -3,6 +3,8 @@ import type { LimitRule } from './limit-rule.ts';
 /** The limits of one workspace, by the calls for which they are checked. */
 export type WorkspaceRules = {
   readonly ofWorkspace: readonly LimitRule[];
+  /** Those of them that count calls by their model. */
+  readonly byModel: readonly LimitRule[];
   readonly byKey: ReadonlyMap<string, readonly LimitRule[]>;
   readonly byCredential: ReadonlyMap<string, readonly LimitRule[]>;
 };
@@ -36,6 +38,9 @@ export function createLimitRules(snapshot: {
   };
 }
 
+const dependsOnModel = ({ conditions, groupBy }: LimitRule): boolean =>
+  groupBy.includes('model') || conditions.some(({ key }) => key === 'model');
+
 function compile(kinds: readonly LiveRecords[]): Map<string, WorkspaceRules> {
   const all = kinds.flatMap((records) =>
     records
@@ -52,7 +57,8 @@ function compile(kinds: readonly LiveRecords[]): Map<string, WorkspaceRules> {
           (rule) => (rule.scope.of === 'workspace' ? '' : rule.scope.id),
         );
       const ofWorkspace = rules.filter((rule) => rule.scope.of === 'workspace');
-      return [workspaceId, { ofWorkspace, byKey: of('api_key'), byCredential: of('credential') }] as const;
+      const byModel = ofWorkspace.filter(dependsOnModel);
+      return [workspaceId, { ofWorkspace, byModel, byKey: of('api_key'), byCredential: of('credential') }] as const;
     }),
   );
 }

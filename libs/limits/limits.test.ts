@@ -1,13 +1,12 @@
-import { Big } from 'big.js';
 import { pino } from 'pino';
 import { expect, onTestFinished, test } from 'vitest';
 import { createMemoryCounters } from '#test/memory-counters.ts';
+import { one, wholeAmount } from '#libs/kernel/amount.ts';
 import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';
 import { Limits } from './limits.ts';
 
-const terms: LimitTerms = { max: new Big(1_000), reset: { every: 'week' }, alertAt: null };
-const one = new Big(1);
+const terms: LimitTerms = { max: wholeAmount(1_000), reset: { every: 'week' }, alertAt: null };
 
 function never(): never {
   throw new Error('the draw was refused');

@@ -1,4 +1,4 @@
-import { Big } from 'big.js';
+import type { Amount } from '#libs/kernel/amount.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -15,7 +15,7 @@ type Deps = {
   clock: Clock;
   logger: Logger;
   /** The threshold of an alert was passed. The receiver records it, once. */
-  onAlertDue: (counter: CounterName, terms: LimitTerms, used: Big) => void;
+  onAlertDue: (counter: CounterName, terms: LimitTerms, used: Amount) => void;
   /** The maximum of counters in this process. Beyond it, the oldest idle ones are forgotten. Default 50,000. */
   countersMax?: number;
   monotonicMs?: () => number;
@@ -35,8 +35,6 @@ const answerMsMax = 2_000;
 const awayMs = 500;
 /** How long a refusal is valid: shorter while other processes can still return part of the budget. */
 const refusalMs = { usedUp: 1_000, leased: 100 };
-
-const zero = new Big(0);
 
 /**
  * The counters that calls of this process draw from. Each holds a lease on a part of its limit, and the leases are
@@ -92,7 +90,7 @@ export class Limits {
    * asks the database. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
    * not answer. A call that draws from a pace waits for its turn instead of being refused, until `signal` aborts.
    */
-  draw(counter: CounterHandle, amount: Big, signal?: AbortSignal): Draw | Promise<Draw | Refusal> {
+  draw(counter: CounterHandle, amount: Amount, signal?: AbortSignal): Draw | Promise<Draw | Refusal> {
     const entry = counter as Entry;
     const isBehindOthers = isPace(entry) && entry.waiters.length > 0;
     const drawn = isBehindOthers ? null : entry.local.draw(amount, this.#deps.clock.now());
@@ -102,7 +100,7 @@ export class Limits {
     }
     const nowMs = this.#monotonicMs();
     if (entry.refused !== null) {
-      if (nowMs < entry.refused.untilMs && amount.gt(entry.refused.free)) return Promise.resolve(entry.refused.refusal);
+      if (nowMs < entry.refused.untilMs && amount > entry.refused.free) return Promise.resolve(entry.refused.refusal);
       if (nowMs >= entry.refused.untilMs) entry.refused = null;
     }
     if (nowMs < this.#awayUntilMs || this.#isStopping) return Promise.reject(unavailable());
@@ -119,12 +117,12 @@ export class Limits {
    * Ends a draw with the use of its call, of which `unconfirmed` was only reserved. Counters of budgets count it even
    * if their period is over by then.
    */
-  settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void {
+  settle(counter: CounterHandle, draw: Draw, used: Amount, unconfirmed?: Amount): void {
     this.#activate(counter).local.settle(draw, used, counter.name.kind === 'budget', unconfirmed);
   }
 
   /** Counts use that was not drawn before. */
-  use(counter: CounterHandle, used: Big, unconfirmed?: Big): void {
+  use(counter: CounterHandle, used: Amount, unconfirmed?: Amount): void {
     this.#activate(counter).local.use(used, unconfirmed);
   }
 
@@ -210,7 +208,7 @@ export class Limits {
     if (renewed === 'too_many') {
       local.lose();
       const refusal: Refusal = { reason: 'too_many' };
-      entry.refused = { untilMs: entry.syncedMs + refusalMs.usedUp, free: zero, refusal };
+      entry.refused = { untilMs: entry.syncedMs + refusalMs.usedUp, free: 0n, refusal };
       for (const { resolve } of served) resolve(refusal);
       return;
     }
@@ -233,7 +231,7 @@ export class Limits {
     }
     entry.waiters.unshift(...later);
     entry.askAgainMs = later.length > 0 ? entry.syncedMs + askAgainMs : 0;
-    const ms = grant.leasedByOthers.gt(0) ? refusalMs.leased : refusalMs.usedUp;
+    const ms = grant.leasedByOthers > 0n ? refusalMs.leased : refusalMs.usedUp;
     const untilMs = Math.min(this.#monotonicMs() + ms, this.#monotonicMs() + grant.period.endMs - nowMs);
     entry.refused = isRefused ? { untilMs, free: grant.free, refusal } : null;
     if (isAlertDue) this.#deps.onAlertDue(entry.name, entry.terms, grant.used);
@@ -243,8 +241,8 @@ export class Limits {
 const isPace = ({ terms }: Entry): boolean => terms.reset.every === 'pace';
 
 /** The limit may have been lowered since the call began to wait for its pace. */
-const wantedBy = ({ amount }: Waiter, entry: Entry): Big =>
-  isPace(entry) && amount.gt(entry.terms.max) ? entry.terms.max : amount;
+const wantedBy = ({ amount }: Waiter, entry: Entry): Amount =>
+  isPace(entry) && amount > entry.terms.max ? entry.terms.max : amount;
 
 /** Ends the wait of a call, unless its draw has just been granted. */
 function leave(entry: Entry, waiter: Waiter, { reason }: AbortSignal): void {

@@ -1,10 +1,9 @@
-import { Big } from 'big.js';
+import { formatAmount, larger, smaller, type Amount } from '#libs/kernel/amount.ts';
 import { leaseMs, type LeaseGrant, type LeaseRequest } from './counter.ts';
 
 /** A right to use part of a counter, for one call. It must be settled exactly once. */
-export type Draw = { readonly amount: Big; readonly epoch: number };
+export type Draw = { readonly amount: Amount; readonly epoch: number };
 
-const zero = new Big(0);
 /**
  * A lease is no longer used this long before it expires in the database, because the clocks of two processes can differ
  * slightly.
@@ -23,14 +22,14 @@ const renewBeforeMs = 10_000;
  */
 export class LocalCounter {
   readonly #holder: string;
-  #free = zero;
-  #reserved = zero;
+  #free = 0n;
+  #reserved = 0n;
   /** The use by calls that have ended in this period, and how much of it the database knows. */
-  #used = zero;
-  #known = zero;
+  #used = 0n;
+  #known = 0n;
   /** The part of `#used` that was reserved and is not confirmed. */
-  #unconfirmed = zero;
-  #unconfirmedKnown = zero;
+  #unconfirmed = 0n;
+  #unconfirmedKnown = 0n;
   #unpriced = 0;
   #unpricedKnown = 0;
   /** Counts periods: a draw of a period that is over reserves nothing any more. */
@@ -42,12 +41,12 @@ export class LocalCounter {
    * The amount drawn since the last tick, and a sum that loses a fifth of itself with each tick: approximately the
    * amount of the last five ticks.
    */
-  #drawn = zero;
+  #drawn = 0n;
   #recent = 0;
-  #largest = zero;
+  #largest = 0n;
   #requests = 0;
   /** The running request; null: there is none. */
-  #asked: { used: Big; unconfirmed: Big; unpriced: number; hold: Big; deficit: Big } | null = null;
+  #asked: { used: Amount; unconfirmed: Amount; unpriced: number; hold: Amount; deficit: Amount } | null = null;
 
   /** `holder` must be unique to this object: the database adds up the reports of each holder. */
   constructor(holder: string) {
@@ -55,13 +54,13 @@ export class LocalCounter {
   }
 
   /** Reserves `amount` for a call. null: the lease does not have enough left. */
-  draw(amount: Big, nowMs: number): Draw | null {
+  draw(amount: Amount, nowMs: number): Draw | null {
     requireAmount(amount);
-    if (this.#free.lt(amount) || !this.isValid(nowMs)) return null;
-    this.#free = this.#free.minus(amount);
-    this.#reserved = this.#reserved.plus(amount);
-    this.#drawn = this.#drawn.plus(amount);
-    if (amount.gt(this.#largest)) this.#largest = amount;
+    if (this.#free < amount || !this.isValid(nowMs)) return null;
+    this.#free -= amount;
+    this.#reserved += amount;
+    this.#drawn += amount;
+    if (amount > this.#largest) this.#largest = amount;
     return { amount, epoch: this.#epoch };
   }
 
@@ -69,23 +68,23 @@ export class LocalCounter {
    * Ends a draw: its call has used `used`, which can be more than it drew. `unconfirmed` of it was only reserved.
    * `staysUsed`: it also counts after its period.
    */
-  settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean, unconfirmed = zero): void {
+  settle({ amount, epoch }: Draw, used: Amount, staysUsed: boolean, unconfirmed = 0n): void {
     requireAmount(used);
     const isCurrent = epoch === this.#epoch;
     if (!isCurrent && !staysUsed) return;
     if (isCurrent) {
-      this.#reserved = this.#reserved.minus(amount);
-      this.#free = this.#free.plus(amount);
+      this.#reserved -= amount;
+      this.#free += amount;
     }
-    if (used.gt(0)) this.use(used, unconfirmed);
+    if (used > 0n) this.use(used, unconfirmed);
   }
 
   /** Counts use that was not drawn before. */
-  use(used: Big, unconfirmed = zero): void {
+  use(used: Amount, unconfirmed = 0n): void {
     requireAmount(used);
-    this.#free = this.#free.minus(used);
-    this.#used = this.#used.plus(used);
-    if (unconfirmed !== zero) this.#unconfirmed = this.#unconfirmed.plus(unconfirmed);
+    this.#free -= used;
+    this.#used += used;
+    this.#unconfirmed += unconfirmed;
   }
 
   countUnpriced(): void {
@@ -99,65 +98,66 @@ export class LocalCounter {
 
   /** Call this ten times a second. The draws of the last ticks determine how much to lease ahead. */
   tick(): void {
-    this.#recent = this.#recent * 0.8 + this.#drawn.toNumber();
-    this.#drawn = zero;
+    this.#recent = this.#recent * 0.8 + Number(this.#drawn);
+    this.#drawn = 0n;
     // About a second without a call.
-    if (this.#recent <= this.#largest.toNumber() / 10) this.#largest = zero;
+    if (this.#recent <= Number(this.#largest) / 10) this.#largest = 0n;
   }
 
   /** No more calls will come: everything that is free is returned. */
   retire(): void {
-    this.#largest = zero;
+    this.#largest = 0n;
   }
 
   /**
    * The expected use of calls in about half a second, at least that of the largest of the last ones; 0 if there are no
    * calls.
    */
-  #ahead(): Big {
-    if (this.#largest.eq(0)) return zero;
-    const recent = new Big(this.#recent.toPrecision(6)).plus(this.#drawn);
-    return recent.gt(this.#largest) ? recent : this.#largest;
+  #ahead(): Amount {
+    if (this.#largest === 0n) return 0n;
+    // The last digits of the sum are not exact, and would be one more step.
+    const recent = BigInt(Math.round(Number(this.#recent.toPrecision(6))));
+    return larger(recent + this.#drawn, this.#largest);
   }
 
   /** Whether half of the amount leased ahead is used. More should be available before it runs out. */
   isLow(): boolean {
-    return this.#free.lt(this.#ahead().div(2));
+    return this.#free * 2n < this.#ahead();
   }
 
   /** Whether there is something to report or return, or the lease has to be extended. */
   isToBeSynced(nowMs: number): boolean {
-    if (this.#used.gt(this.#known) || this.#unpriced > this.#unpricedKnown) return true;
-    if (this.#free.gt(this.#ahead().times(2))) return true;
-    return (this.#reserved.gt(0) || this.#free.gt(0)) && nowMs > this.#expiresAtMs - renewBeforeMs;
+    if (this.#used > this.#known || this.#unpriced > this.#unpricedKnown) return true;
+    if (this.#free > this.#ahead() * 2n) return true;
+    return (this.#reserved > 0n || this.#free > 0n) && nowMs > this.#expiresAtMs - renewBeforeMs;
   }
 
   /** Whether the counter holds and reports nothing, so that it can be forgotten. */
   isIdle(): boolean {
-    const isReported = this.#used.eq(this.#known) && this.#unpriced === this.#unpricedKnown;
-    return isReported && this.#free.lte(0) && this.#reserved.eq(0) && this.#largest.eq(0) && this.#asked === null;
+    const isReported = this.#used === this.#known && this.#unpriced === this.#unpricedKnown;
+    return isReported && this.#free <= 0n && this.#reserved === 0n && this.#largest === 0n && this.#asked === null;
   }
 
   /**
    * Returns the request to the database, when calls wait for these amounts. The returned amount can no longer be drawn,
    * because another process can be granted it before the answer arrives.
    */
-  ask(amounts: readonly Big[], nowMs: number): LeaseRequest {
+  ask(amounts: readonly Amount[], nowMs: number): LeaseRequest {
     amounts.forEach(requireAmount);
-    const waiting = amounts.reduce((sum, amount) => sum.plus(amount), zero);
+    const waiting = amounts.reduce((sum, amount) => sum + amount, 0n);
     const smallest = amounts.reduce((least, amount) => smaller(least, amount), waiting);
     // In whole steps, because it is shown as used if this process dies, and a third of a token would be confusing.
     const wanted = larger(upToSteps(this.#ahead(), this.#largest), waiting);
     // Near the end of a limit, processes that each keep too little for a call would block each other.
-    const kept = this.#free.lt(smallest) ? zero : atLeastZero(smaller(this.#free, wanted));
-    const deficit = atLeastZero(zero.minus(this.#free));
-    if (this.#free.gt(kept)) this.#free = kept;
-    const hold = this.#reserved.plus(kept);
+    const kept = this.#free < smallest ? 0n : atLeastZero(smaller(this.#free, wanted));
+    const deficit = atLeastZero(-this.#free);
+    if (this.#free > kept) this.#free = kept;
+    const hold = this.#reserved + kept;
     this.#asked = { used: this.#used, unconfirmed: this.#unconfirmed, unpriced: this.#unpriced, hold, deficit };
     // The amount kept in a period that is possibly over does not help the waiting calls.
-    const useful = this.isValid(nowMs) ? kept : zero;
-    const need = atLeastZero(waiting.minus(useful));
-    const least = atLeastZero(smallest.minus(useful));
+    const useful = this.isValid(nowMs) ? kept : 0n;
+    const need = atLeastZero(waiting - useful);
+    const least = atLeastZero(smallest - useful);
     this.#requests += 1;
     return {
       holder: this.#holder,
@@ -178,7 +178,7 @@ export class LocalCounter {
       hold,
       need,
       least,
-      ahead: atLeastZero(this.#ahead().minus(useful)),
+      ahead: atLeastZero(this.#ahead() - useful),
       unit: this.#largest,
     };
   }
@@ -194,17 +194,17 @@ export class LocalCounter {
       this.#known = asked.used;
       this.#unconfirmedKnown = asked.unconfirmed;
       this.#unpricedKnown = asked.unpriced;
-      this.#free = this.#free.plus(asked.deficit).plus(amount).minus(asked.hold);
+      this.#free += asked.deficit + amount - asked.hold;
       return;
     }
     this.#periodStartMs = period.startMs;
     this.#epoch += 1;
     this.#free = amount;
-    this.#reserved = zero;
-    this.#used = zero;
-    this.#known = zero;
-    this.#unconfirmed = zero;
-    this.#unconfirmedKnown = zero;
+    this.#reserved = 0n;
+    this.#used = 0n;
+    this.#known = 0n;
+    this.#unconfirmed = 0n;
+    this.#unconfirmedKnown = 0n;
     this.#unpriced = 0;
     this.#unpricedKnown = 0;
   }
@@ -215,13 +215,11 @@ export class LocalCounter {
   }
 }
 
-/** Throws for an amount below 0, which would be a credit. A Big is always finite: its constructor refuses Infinity. */
-function requireAmount(amount: Big): void {
-  if (amount.s < 0 && !amount.eq(0)) throw new RangeError(`a limit cannot count ${amount.toFixed()}`);
+/** Throws for an amount below 0, which would be a credit. */
+function requireAmount(amount: Amount): void {
+  if (amount < 0n) throw new RangeError(`a limit cannot count ${formatAmount(amount)}`);
 }
 
-const smaller = (a: Big, b: Big): Big => (a.lt(b) ? a : b);
-const larger = (a: Big, b: Big): Big => (a.gt(b) ? a : b);
-const upToSteps = (amount: Big, step: Big): Big =>
-  step.eq(0) ? amount : amount.div(step).round(0, Big.roundUp).times(step);
-const atLeastZero = (amount: Big): Big => (amount.lt(0) ? zero : amount);
+const upToSteps = (amount: Amount, step: Amount): Amount =>
+  step === 0n ? amount : ((amount + step - 1n) / step) * step;
+const atLeastZero = (amount: Amount): Amount => larger(amount, 0n);

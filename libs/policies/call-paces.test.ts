@@ -1,8 +1,8 @@
-import { Big } from 'big.js';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
 import type { RateLimit } from '#libs/contracts/people/limits.ts';
+import { wholeAmount } from '#libs/kernel/amount.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { rateRule } from '#libs/limits/limit-rule.ts';
 import { Limits } from '#libs/limits/limits.ts';
@@ -16,8 +16,8 @@ const spent: Spent = { usage, attempts: [], status: 200, model: 'm' };
 
 /** Calls are estimated at 1,000 tokens, and use 100 of them. */
 const amounts: UsedAmounts = {
-  estimate: (measure) => new Big(measure === 'requests' ? 1 : 1_000),
-  used: (measure) => ({ amount: new Big(measure === 'requests' ? 1 : 100), unconfirmed: new Big(0) }),
+  estimate: (measure) => wholeAmount(measure === 'requests' ? 1 : 1_000),
+  used: (measure) => ({ amount: wholeAmount(measure === 'requests' ? 1 : 100), unconfirmed: 0n }),
   learn: (_request, ended) => ended,
 };
 
@@ -41,7 +41,7 @@ class World {
       conditions: [],
       group_by: [],
     });
-    this.#rules = { ofWorkspace: [rule], byKey: new Map(), byCredential: new Map() };
+    this.#rules = { ofWorkspace: [rule], byModel: [], byKey: new Map(), byCredential: new Map() };
   }
 
   #process() {

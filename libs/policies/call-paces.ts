@@ -1,15 +1,17 @@
-import type { Big } from 'big.js';
 import type { AdmissionRequest } from '#libs/calls/admission.ts';
+import { one, smaller, type Amount } from '#libs/kernel/amount.ts';
 import { findCounter, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { CounterHandle } from '#libs/limits/counter-table.ts';
 import type { Limits } from '#libs/limits/limits.ts';
 import type { UsedAmounts } from './used-amounts.ts';
 
 type Wait = NonNullable<AdmissionRequest['waitForTurn']>;
-type Paced = { counter: CounterHandle; amount: Big };
+type Paced = { counter: CounterHandle; amount: Amount };
 
 /** How much one call changes the average of what calls use of their estimates. */
 const averageGain = 1 / 16;
+/** The steps in which a part of an estimate is computed. */
+const partSteps = 1_000_000_000;
 
 /**
  * Spreads the calls of batches over the minutes of the rates that apply to them, so that they neither come in bursts nor
@@ -20,24 +22,20 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
   /** What calls use of their estimates, by limit. Without this, a `max_tokens` that is never used would slow a batch. */
   const parts = new WeakMap<LimitRule, number>();
 
-  const findPaces = (request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Paced[] =>
-    rules.flatMap((rule) => {
-      const { pace, measure, terms } = rule;
-      const estimate = pace === null ? null : amounts.estimate(measure, request);
-      if (pace === null || estimate === null || estimate.eq(0)) return [];
-      const part = parts.get(rule) ?? 1;
-      const counted = estimate.gt(terms.max) ? terms.max : estimate;
-      return { counter: limits.counter(findCounter(pace, facts), pace.terms), amount: counted.times(part).round(0, 3) };
-    });
+  const findPace = (rule: LimitRule, request: AdmissionRequest, facts: CallFacts): Paced | null => {
+    const { pace, measure, terms } = rule;
+    if (pace === null) return null;
+    const estimate = amounts.estimate(measure, request);
+    if (estimate === null || estimate === 0n) return null;
+    const amount = wholePart(smaller(estimate, terms.max), parts.get(rule) ?? 1);
+    return { counter: limits.counter(findCounter(pace, facts), pace.terms), amount };
+  };
 
   /**
    * A call that uses more than the burst of its pace only needs half of it, and later calls wait for the rest: otherwise
    * large calls would wait for ever behind small ones.
    */
-  const firstPart = ({ counter, amount }: Paced): Big => {
-    const half = counter.terms.max.div(2);
-    return amount.gt(half) ? half : amount;
-  };
+  const firstPart = ({ counter, amount }: Paced): Amount => smaller(amount, counter.terms.max / 2n);
 
   const begin = (paced: Paced, waitForTurn: Wait): Promise<void> | null => {
     const { counter, amount } = paced;
@@ -81,7 +79,7 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
     waitForTurn(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Promise<void> | null {
       const { waitForTurn } = request;
       if (waitForTurn === undefined || rules.every(({ pace }) => pace === null)) return null;
-      const paces = findPaces(request, facts, rules);
+      const paces = rules.flatMap((rule) => findPace(rule, request, facts) ?? []);
       for (const [index, paced] of paces.entries()) {
         const turn = begin(paced, waitForTurn);
         if (turn !== null) return beginAll(turn, paces.slice(index + 1), waitForTurn);
@@ -91,16 +89,24 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
 
     /** A live call has been admitted, and batches leave its part to it. */
     countLive(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): void {
-      if (rules.every(({ pace }) => pace === null)) return;
-      for (const { counter, amount } of findPaces(request, facts, rules)) limits.use(counter, amount);
+      for (const rule of rules) {
+        const paced = findPace(rule, request, facts);
+        if (paced !== null) limits.use(paced.counter, paced.amount);
+      }
     },
 
     /** A call has used `used` of its estimate. */
-    learn(rule: LimitRule, estimate: Big, used: Big): void {
-      if (rule.pace === null || estimate.eq(0)) return;
-      const part = used.div(estimate).toNumber();
+    learn(rule: LimitRule, estimate: Amount, used: Amount): void {
+      if (rule.pace === null || estimate === 0n) return;
+      const part = Number(used) / Number(estimate);
       const before = parts.get(rule);
       parts.set(rule, before === undefined ? part : before + (part - before) * averageGain);
     },
   };
+}
+
+/** A part of an amount, in whole tokens or requests. Rounded up, because a call that counts as nothing has no pace. */
+function wholePart(amount: Amount, part: number): Amount {
+  const divisor = one * BigInt(partSteps);
+  return ((amount * BigInt(Math.round(part * partSteps)) + divisor - 1n) / divisor) * one;
 }

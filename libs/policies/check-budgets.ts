@@ -1,6 +1,6 @@
-import { Big } from 'big.js';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { parseAmount, type Amount } from '#libs/kernel/amount.ts';
 import { advanceCounter } from '#libs/limits/counter.ts';
 import { raiseUsed, readCounters, toCounter } from '#libs/limits/counter-store.ts';
 import { findCounter, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
@@ -13,17 +13,17 @@ export type BudgetCheck = {
   valueKey: string;
   /** `cost` in US cents, or `tokens`. */
   measure: string;
-  max: Big;
-  counted: Big;
+  max: Amount;
+  counted: Amount;
   /** The part of `counted` that killed processes held. Their calls may have used it. */
-  assumed: Big;
+  assumed: Amount;
   /** The part of `counted` that was reserved by calls whose answers were lost. The log does not contain it. */
-  unconfirmed: Big;
-  logged: Big;
+  unconfirmed: Amount;
+  logged: Amount;
   /** Calls in the log whose cost is not known. */
   unpriced: number;
   /** The reservations of running calls, which are neither counted nor logged yet. */
-  leased: Big;
+  leased: Amount;
   isRepaired: boolean;
 };
 
@@ -37,10 +37,8 @@ type Deps = {
   nowMs: number;
 };
 
-const zero = new Big(0);
-
 /** The minimum that a counter must have counted. */
-const leastOf = ({ logged, unconfirmed }: Pick<BudgetCheck, 'logged' | 'unconfirmed'>): Big => logged.plus(unconfirmed);
+const leastOf = ({ logged, unconfirmed }: Pick<BudgetCheck, 'logged' | 'unconfirmed'>): Amount => logged + unconfirmed;
 
 /**
  * Whether the log explains the counter. Calls of killed processes can be in the log and in the leases of these
@@ -48,7 +46,7 @@ const leastOf = ({ logged, unconfirmed }: Pick<BudgetCheck, 'logged' | 'unconfir
  */
 export function isExplained(check: Pick<BudgetCheck, 'counted' | 'logged' | 'unconfirmed' | 'assumed'>): boolean {
   const least = leastOf(check);
-  return check.counted.gte(least) && check.counted.lte(least.plus(check.assumed));
+  return check.counted >= least && check.counted <= least + check.assumed;
 }
 
 /**
@@ -77,14 +75,14 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
   for (const { row, counter, sinceMs } of counters) {
     // A counter that was reset manually restarted in the middle of the period.
     const own = row.reset_at !== null && sinceMs === row.reset_at.getTime() ? await sumLog(deps, rule, sinceMs) : sums;
-    const { logged, unpriced } = own.get(row.id) ?? { logged: zero, unpriced: 0 };
+    const { logged, unpriced } = own.get(row.id) ?? { logged: 0n, unpriced: 0 };
     const leased = Object.values(counter.leases).reduce(
-      (sum, { amount, isAssumed }) => (isAssumed ? sum : sum.plus(amount)),
-      zero,
+      (sum, { amount, isAssumed }) => (isAssumed ? sum : sum + amount),
+      0n,
     );
     const { used: counted, assumed, unconfirmed } = counter;
     const least = leastOf({ logged, unconfirmed });
-    const isRepaired = repair && counted.lt(least) && leased.eq(0) && (await raiseUsed(deps.db, row, counter, least));
+    const isRepaired = repair && counted < least && leased === 0n && (await raiseUsed(deps.db, row, counter, least));
     checks.push({
       id: row.id,
       label: rule.label,
@@ -104,7 +102,7 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
   return checks;
 }
 
-type Sum = { logged: Big; unpriced: number };
+type Sum = { logged: Amount; unpriced: number };
 
 /** Calls of the request log that a limit cannot distinguish, and their use. Sums are exact decimals. */
 export type LoggedGroup = {
@@ -131,9 +129,9 @@ async function sumLog(deps: Deps, rule: LimitRule, sinceMs: number): Promise<Map
     const facts = factsOf(group, rule.workspaceId, deps.credentialIdOf);
     if (!isInScope(rule, facts) || !matches(rule, facts)) continue;
     const { id } = findCounter(rule, facts);
-    const { logged, unpriced } = sums.get(id) ?? { logged: zero, unpriced: 0 };
+    const { logged, unpriced } = sums.get(id) ?? { logged: 0n, unpriced: 0 };
     const amount = rule.measure === 'cost' ? group.cost : group.tokens;
-    sums.set(id, { logged: logged.plus(amount), unpriced: unpriced + group.unpriced });
+    sums.set(id, { logged: logged + parseAmount(amount), unpriced: unpriced + group.unpriced });
   }
   return sums;
 }

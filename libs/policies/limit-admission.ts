@@ -1,4 +1,3 @@
-import { Big } from 'big.js';
 import {
   budgetCode,
   BudgetWaitError,
@@ -7,6 +6,7 @@ import {
   type Reservation,
   type Spent,
 } from '#libs/calls/admission.ts';
+import { formatAmount, larger, smaller, type Amount } from '#libs/kernel/amount.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findCounter, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
@@ -31,7 +31,8 @@ type Deps = {
 /** The reservation of a call in one counter; `draw` is null if its price is not known. */
 type Taken = { rule: LimitRule; counter: CounterHandle; draw: Draw | null };
 
-const nothing = new Big(0);
+/** A call whose limits are being drawn from: `taken` has the first of its `rules`. */
+type Taking = { request: AdmissionRequest; facts: CallFacts; rules: readonly LimitRule[]; taken: Taken[] };
 
 /** A batch line asks again after this long, in case the limit was raised or reset meanwhile. */
 const askAgainMsMax = 30_000;
@@ -43,7 +44,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
   const paces = createCallPaces(limits, amounts);
 
   const giveBack = (taken: readonly Taken[]): void => {
-    for (const { counter, draw } of taken) if (draw !== null) limits.settle(counter, draw, nothing);
+    for (const { counter, draw } of taken) if (draw !== null) limits.settle(counter, draw, 0n);
   };
 
   const settle = (request: AdmissionRequest, taken: readonly Taken[], ended: Spent): void => {
@@ -61,7 +62,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
         // The whole reservation counts, because the call may have cost as much.
         if (draw !== null) limits.settle(counter, draw, draw.amount, draw.amount);
       } else if (draw !== null) limits.settle(counter, draw, used.amount, used.unconfirmed);
-      else if (used.amount.gt(0)) limits.use(counter, used.amount, used.unconfirmed);
+      else if (used.amount > 0n) limits.use(counter, used.amount, used.unconfirmed);
     }
   };
 
@@ -71,50 +72,50 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
     throw error;
   };
 
-  /**
-   * Reserves from one limit after the other. Returns a promise from the first limit for which the database is needed.
-   */
-  const take = (
-    request: AdmissionRequest,
-    facts: CallFacts,
-    rules: readonly LimitRule[],
-    taken: Taken[],
-  ): Reservation | Promise<Reservation> => {
+  /** The amount that a call reserves in a limit; null: its price is not known. */
+  const amountFor = (rule: LimitRule, request: AdmissionRequest, taken: readonly Taken[]): Amount | null => {
+    const { max } = rule.terms;
+    const amount = amounts.estimate(rule.measure, request);
+    if (amount === null) return deps.unpriced === 'admit' ? null : refuse(unknownPrice(rule, request), rule, taken);
+    if (max === 0n) return refuse(usedUp(rule, request, amount, null, clock.now()), rule, taken);
+    // A call that is larger than a whole window can use all of it.
+    return rule.kind === 'rate' ? smaller(amount, max) : amount;
+  };
+
+  /** Reserves from one limit after the other. Returns a promise from the first one that needs the database. */
+  const take = (taking: Taking): Reservation | Promise<Reservation> => {
+    const { request, facts, rules, taken } = taking;
     for (let index = taken.length; index < rules.length; index += 1) {
       const rule = rules[index] as LimitRule;
-      const { terms } = rule;
-      const counter = limits.counter(findCounter(rule, facts), terms);
-      let amount = amounts.estimate(rule.measure, request);
-      if (amount === null) {
-        if (deps.unpriced === 'refuse') return refuse(unknownPrice(rule, request), rule, taken);
-        taken.push({ rule, counter, draw: null });
-        continue;
+      const counter = limits.counter(findCounter(rule, facts), rule.terms);
+      const amount = amountFor(rule, request, taken);
+      if (amount === null) taken.push({ rule, counter, draw: null });
+      else {
+        const draw = limits.draw(counter, amount);
+        if (draw instanceof Promise) return takeLater(taking, { rule, counter, amount }, draw);
+        taken.push({ rule, counter, draw });
       }
-      if (terms.max.eq(0)) return refuse(usedUp(rule, request, amount, null, clock.now()), rule, taken);
-      // A call that is larger than a whole window can use all of it.
-      if (rule.kind === 'rate' && amount.gt(terms.max)) amount = terms.max;
-      const drawn = limits.draw(counter, amount);
-      if (drawn instanceof Promise) {
-        const wanted = amount;
-        return drawn.then(
-          (found) => {
-            if ('reason' in found) {
-              const error = rule.noun === 'batch' ? boundReached : usedUp;
-              return refuse(error(rule, request, wanted, found, clock.now()), rule, taken);
-            }
-            taken.push({ rule, counter, draw: found });
-            return take(request, facts, rules, taken);
-          },
-          (error: unknown) => {
-            giveBack(taken);
-            throw error;
-          },
-        );
-      }
-      taken.push({ rule, counter, draw: drawn });
     }
     if (request.waitForTurn === undefined) paces.countLive(request, facts, rules);
     return { settle: (spent) => settle(request, taken, spent) };
+  };
+
+  const takeLater = async (
+    taking: Taking,
+    { rule, counter, amount }: { rule: LimitRule; counter: CounterHandle; amount: Amount },
+    drawn: Promise<Draw | Refusal>,
+  ): Promise<Reservation> => {
+    const { request, taken } = taking;
+    const draw = await drawn.catch((error: unknown) => {
+      giveBack(taken);
+      throw error;
+    });
+    if ('reason' in draw) {
+      const error = rule.noun === 'batch' ? boundReached : usedUp;
+      return refuse(error(rule, request, amount, draw, clock.now()), rule, taken);
+    }
+    taken.push({ rule, counter, draw });
+    return await take(taking);
   };
 
   return {
@@ -129,9 +130,8 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
       if (rules.length === 0) return null;
       const turn = paces.waitForTurn(request, facts, rules);
       // Limits can have changed while the call was waiting.
-      return turn === null
-        ? take(request, facts, rules, [])
-        : turn.then(() => take(request, facts, findRules(rulesOf, request, facts), []));
+      if (turn === null) return take({ request, facts, rules, taken: [] });
+      return turn.then(() => take({ request, facts, rules: findRules(rulesOf, request, facts), taken: [] }));
     },
     refused: () => refusals,
   };
@@ -139,13 +139,12 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
 
 /** The limits that apply to a call. */
 function findRules(rulesOf: Deps['rulesOf'], request: AdmissionRequest, facts: CallFacts): LimitRule[] {
+  const { ofWorkspace, byModel, byKey, byCredential } = rulesOf(request.workspaceId) ?? noRules;
   const bound = request.bound?.rule() ?? null;
-  const rules = rulesOf(request.workspaceId) ?? noRules;
   const found = bound === null ? [] : [bound];
-  found.push(...rules.ofWorkspace.filter((rule) => matches(rule, facts)));
-  if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
-  if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
-  const byModel = rules.ofWorkspace.filter(dependsOnModel);
+  for (const rule of ofWorkspace) if (matches(rule, facts)) found.push(rule);
+  if (facts.keyId !== null) found.push(...(byKey.get(facts.keyId) ?? []));
+  if (facts.credentialId !== null) found.push(...(byCredential.get(facts.credentialId) ?? []));
   if (byModel.length > 0) refuseOtherModels(byModel, facts, request);
   return found;
 }
@@ -155,10 +154,7 @@ function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }
   return { workspaceId, keyId, metadata, credentialId, credential, provider, model, config, prompt };
 }
 
-const noRules: WorkspaceRules = { ofWorkspace: [], byKey: new Map(), byCredential: new Map() };
-
-const dependsOnModel = ({ conditions, groupBy }: LimitRule): boolean =>
-  groupBy.includes('model') || conditions.some(({ key }) => key === 'model');
+const noRules: WorkspaceRules = { ofWorkspace: [], byModel: [], byKey: new Map(), byCredential: new Map() };
 
 /** Refuses a call that a policy would count differently if the provider answered with another model. */
 function refuseOtherModels(rules: readonly LimitRule[], facts: CallFacts, { otherModels }: AdmissionRequest): void {
@@ -191,14 +187,14 @@ const windows: Record<string, string> = {
 function usedUp(
   rule: LimitRule,
   { waitsForBudget }: AdmissionRequest,
-  amount: Big,
+  amount: Amount,
   refusal: Refusal | null,
   nowMs: number,
 ): GatewayError {
   const { kind, label, terms, measure } = rule;
   const isBudget = kind === 'budget';
   const unit = units[measure];
-  const limit = `${terms.max.toFixed()} ${unit}${isBudget ? '' : ` in a ${windows[terms.reset.every]}`}`;
+  const limit = `${formatAmount(terms.max)} ${unit}${isBudget ? '' : ` in a ${windows[terms.reset.every]}`}`;
   const grant = refusal?.reason === 'used_up' ? refusal.grant : null;
   const endMs = grant?.period.endMs ?? Number.POSITIVE_INFINITY;
   const leftMs = Math.max(1, endMs - nowMs);
@@ -208,12 +204,12 @@ function usedUp(
   if (refusal?.reason === 'too_many') {
     message = `This call counts towards ${label}, which has reached its maximum number of different values. Calls with new values are rejected.`;
   } else if (grant !== null && isBudget) {
-    const left = terms.max.minus(grant.used);
+    const left = terms.max - grant.used;
     // The reservations of running calls are neither used nor free.
-    const kept = left.gte(amount) ? ' but reserved by other calls in progress' : '';
+    const kept = left >= amount ? ' but reserved by other calls in progress' : '';
     message =
-      `This call counts towards ${label}, which allows ${limit}: ${grant.used.toFixed()} are used, ` +
-      `${(left.lt(0) ? nothing : left).toFixed()} are left${kept}, and the call can use up to ${amount.toFixed()}. ${until}`;
+      `This call counts towards ${label}, which allows ${limit}: ${formatAmount(grant.used)} are used, ` +
+      `${formatAmount(larger(left, 0n))} are left${kept}, and the call can use up to ${formatAmount(amount)}. ${until}`;
   }
   if (!isBudget) return new GatewayError('rate_limited', 'rate_limited', message, { retryAfterMs: leftMs });
   // A batch line treats this like a rate limit: it waits without a permit and asks again.
@@ -225,16 +221,18 @@ function usedUp(
 const askBoundAgainMs = 1_000;
 
 /** The error for a line that what is left of its batch's `max_cost` does not cover. */
-function boundReached(rule: LimitRule, { bound }: AdmissionRequest, amount: Big, refusal: Refusal): GatewayError {
+function boundReached(rule: LimitRule, { bound }: AdmissionRequest, amount: Amount, refusal: Refusal): GatewayError {
   const used = refusal.reason === 'used_up' ? refusal.grant.used : rule.terms.max;
-  const isReached = rule.terms.max.minus(used).lt(amount);
+  const isReached = rule.terms.max - used < amount;
   if (isReached) bound?.onReached();
-  const spent = `The batch has a max_cost of $${toDollars(rule.terms.max)}, of which $${toDollars(used)} are used`;
+  const spent = `The batch has a max_cost of ${dollars(rule.terms.max)}, of which ${dollars(used)} are used`;
   const message = isReached
-    ? `${spent}, and the next call can cost up to $${toDollars(amount)}.`
+    ? `${spent}, and the next call can cost up to ${dollars(amount)}.`
     : `${spent}, and running calls have reserved the rest.`;
   return new BudgetWaitError(message, askBoundAgainMs);
 }
+
+const dollars = (cents: Amount): string => `$${toDollars(formatAmount(cents))}`;
 
 function unknownPrice({ label }: LimitRule, { model, target, work }: AdmissionRequest): GatewayError {
   const [reason, remedy] =

@@ -1,6 +1,6 @@
-import type { Big } from 'big.js';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { isTransient } from '#libs/database/database-error.ts';
+import { formatAmount, type Amount } from '#libs/kernel/amount.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { CounterName } from '#libs/limits/counter-store.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
@@ -30,13 +30,14 @@ export function createAlertRecorder({
   queue: JobQueue | null;
 }) {
   let recorded = 0;
-  const record = async ({ id, workspaceId, limitId, valueKey }: CounterName, terms: LimitTerms, used: Big) => {
+  const record = async ({ id, workspaceId, limitId, valueKey }: CounterName, terms: LimitTerms, used: Amount) => {
     const recordId = recordOfLimits(limitId.split('/')[0] ?? limitId);
     const metadata = { actor: { type: 'system' as const, id: 'limits' } };
     await eventLog.transact({ workspaceId, streams: [recordId], metadata }, async (unit) => {
       const row = await unit.load(model, recordId);
       if (row === undefined || row.deleted_at !== null || !(await claimAlert(unit.tx, id))) return;
-      const amounts = { used: used.toFixed(), threshold: terms.alertAt?.toFixed() ?? null, limit: terms.max.toFixed() };
+      const threshold = terms.alertAt === null ? null : formatAmount(terms.alertAt);
+      const amounts = { used: formatAmount(used), threshold, limit: formatAmount(terms.max) };
       // The budget of a workspace with an integration of the organisation is an event in the organisation.
       const place = row.workspace_id === workspaceId ? {} : { workspace_id: workspaceId };
       const data = { entity_id: id, value_key: valueKey, ...amounts, ...place };
@@ -45,12 +46,12 @@ export function createAlertRecorder({
       recorded += 1;
     });
     logger.warn(
-      { record: recordId, value_key: valueKey, used: used.toFixed() },
+      { record: recordId, value_key: valueKey, used: formatAmount(used) },
       'a budget has reached its alert threshold',
     );
   };
   return {
-    onAlertDue: (counter: CounterName, terms: LimitTerms, used: Big): void => {
+    onAlertDue: (counter: CounterName, terms: LimitTerms, used: Amount): void => {
       record(counter, terms, used).catch((error: unknown) => {
         logger[isTransient(error) ? 'warn' : 'error']({ err: error }, 'a budget alert cannot be recorded yet');
       });

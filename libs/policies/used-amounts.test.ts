@@ -1,8 +1,8 @@
-import { Big } from 'big.js';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { estimateUsage, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
 import type { Attempt } from '#libs/calls/call.ts';
+import { wholeAmount, type Amount } from '#libs/kernel/amount.ts';
 import { LocalCounter } from '#libs/limits/local-counter.ts';
 import { newCounter, renewLease, type LimitTerms } from '#libs/limits/counter.ts';
 import { outputBoundNames } from '#libs/contracts/calls/output-bounds.ts';
@@ -14,7 +14,7 @@ const target = { provider: 'openai', label: 'openai' } as AdmissionRequest['targ
 /** One cent for each token. */
 const pricing = {
   priceOf: (_buyer: unknown, { usage }: { usage: { inputTokens: number; outputTokens: number } | null }) =>
-    usage === null ? null : { cents: new Big(usage.inputTokens + usage.outputTokens), version: 'test' },
+    usage === null ? null : { cents: wholeAmount(usage.inputTokens + usage.outputTokens), version: 'test' },
 };
 const amounts = createUsedAmounts(pricing, { record: async () => {}, take: async () => null });
 
@@ -42,30 +42,29 @@ const anyNumber = fc.oneof(fc.double(), fc.integer(), fc.constantFrom(-1e9, 1e30
 const anyBody = fc.dictionary(fc.constantFrom(...outputBoundNames, 'prompt', 'x'), fc.oneof(anyNumber, fc.jsonValue()));
 
 test('whatever numbers a body has, no draw for it lowers what is used', () => {
-  const terms: LimitTerms = { max: new Big(2_000), reset: { every: 'never' }, alertAt: null };
+  const terms: LimitTerms = { max: wholeAmount(2_000), reset: { every: 'never' }, alertAt: null };
   const operations = fc.constantFrom('chat', 'completions', 'responses', 'threads', 'embeddings');
   fc.assert(
     fc.property(fc.array(anyBody, { minLength: 1, maxLength: 5 }), operations, (bodies, operation) => {
       let counter = newCounter(0, 0);
       const local = new LocalCounter('p1');
-      const sync = (waiting: Big) => {
+      const sync = (waiting: Amount) => {
         const renewed = renewLease(counter, terms, local.ask([waiting], 1), 1);
         if (renewed === null) throw new Error('the lease was not renewed');
-        expect(renewed.counter.used.gte(counter.used)).toBe(true);
+        expect(renewed.counter.used >= counter.used).toBe(true);
         ({ counter } = renewed);
         local.take(renewed.grant);
-        for (const { amount } of Object.values(counter.leases))
-          expect(amount.gte(0) && amount.lte(terms.max)).toBe(true);
+        for (const { amount } of Object.values(counter.leases)) expect(amount >= 0n && amount <= terms.max).toBe(true);
       };
       for (const body of bodies) {
         for (const measure of ['tokens', 'cost', 'requests'] as const) {
           const amount = amounts.estimate(measure, requestOf(body, { operation: operation as 'chat' }));
           if (amount === null) throw new Error('there is no estimate');
-          expect(amount.gte(0)).toBe(true);
+          expect(amount >= 0n).toBe(true);
           sync(amount);
           const draw = local.draw(amount, 1);
           if (draw !== null) local.settle(draw, amount, true);
-          sync(new Big(0));
+          sync(0n);
         }
       }
     }),
@@ -118,6 +117,6 @@ test.each<[string, Partial<Spent>, amount: number, unconfirmed: number]>([
   const whole: Spent = { usage: null, attempts: [], status: null, model: null, ...spent };
   for (const measure of ['tokens', 'cost'] as const) {
     const used = amounts.used(measure, request, whole);
-    expect([used?.amount.toNumber(), used?.unconfirmed.toNumber()]).toEqual([amount, unconfirmed]);
+    expect(used).toEqual({ amount: wholeAmount(amount), unconfirmed: wholeAmount(unconfirmed) });
   }
 });

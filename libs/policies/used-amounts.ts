@@ -1,7 +1,9 @@
-import { Big } from 'big.js';
 import { LRUCache } from 'lru-cache';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
 import { findBaseModel } from '#libs/calls/allowed-models.ts';
+import type { Attempt } from '#libs/calls/call.ts';
+import { priceAnswer } from '#libs/calls/price-answer.ts';
+import { larger, one, wholeAmount, type Amount } from '#libs/kernel/amount.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
@@ -11,7 +13,7 @@ import type { CountedTokens, LateUsage } from './late-usage.ts';
 /** The use of a limit by calls, estimated before the call and counted after it. */
 export type UsedAmounts = {
   /** Returns approximately the maximum use of a call; null: its price is not known. */
-  estimate(measure: LimitRule['measure'], request: AdmissionRequest): Big | null;
+  estimate(measure: LimitRule['measure'], request: AdmissionRequest): Amount | null;
   /** Returns the use of a call; null: its cost is not known. */
   used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Used | null;
   /**
@@ -23,14 +25,13 @@ export type UsedAmounts = {
 };
 
 /** `unconfirmed` is the part of `amount` that was only reserved, because no answer reports the use. */
-type Used = { amount: Big; unconfirmed: Big };
+type Used = { amount: Amount; unconfirmed: Amount };
 
+/** An answer without a whole body, or a request whose answer is not known. */
 type Bought = { models: readonly (string | null)[]; usage: Usage | null; isPartial?: boolean | undefined };
 
-const zero = new Big(0);
-const one = new Big(1);
-const nothingUsed: Used = { amount: zero, unconfirmed: zero };
-const oneUsed: Used = { amount: one, unconfirmed: zero };
+const nothingUsed: Used = { amount: 0n, unconfirmed: 0n };
+const oneUsed: Used = { amount: one, unconfirmed: 0n };
 /** The estimated output of a call without a maximum, before the model has answered once. */
 const outputTokensDefault = 1_000;
 /** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
@@ -64,48 +65,60 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>, lateUsage: 
     usual.set(model, before === undefined ? outputTokens : before * 0.9 + outputTokens * 0.1);
   };
 
-  const priceOf = ({ workspaceId, target, model }: AdmissionRequest, { models, usage }: Bought): Big | null => {
+  const amountOf = (
+    measure: 'tokens' | 'cost',
+    { workspaceId, target, model }: AdmissionRequest,
+    models: readonly (string | null)[],
+    usage: Usage,
+  ): Amount | null => {
+    if (measure === 'tokens') return tokensOf(usage);
     const buyer = { workspaceId, integration: target.integration ?? null };
     const purchase = { provider: target.provider, models: [...models, findBaseModel(target, model)], usage };
     return pricing.priceOf(buyer, purchase)?.cents ?? null;
   };
 
-  const amountOf = (measure: 'tokens' | 'cost', request: AdmissionRequest, bought: Bought, usage: Usage): Big | null =>
-    measure === 'tokens'
-      ? new Big(usage.inputTokens + usage.outputTokens)
-      : priceOf(request, { models: bought.models, usage });
+  const usedBy = (
+    measure: 'tokens' | 'cost',
+    request: AdmissionRequest,
+    spent: Spent,
+    attempt: Attempt,
+  ): Used | null => {
+    const { to, paid } = attempt;
+    if (paid !== undefined) {
+      const price = measure === 'cost' ? priceAnswer(pricing, request.workspaceId, to ?? request, paid) : null;
+      return confirmed(measure === 'tokens' ? tokensOf(paid.usage) : (price?.cents ?? null));
+    }
+    const bought = boughtBy(attempt, request, spent);
+    if (bought === null) return nothingUsed;
+    const { models, usage, isPartial = false } = bought;
+    const known = usage === null ? 0n : amountOf(measure, request, models, usage);
+    if (known === null || (usage !== null && !isPartial)) return confirmed(known);
+    // It may have cost as much as was reserved.
+    const reserved = amountOf(measure, request, models, expected(request));
+    return reserved === null ? null : { amount: larger(reserved, known), unconfirmed: larger(reserved - known, 0n) };
+  };
 
   return {
     estimate(measure, request) {
       if (measure === 'requests') return one;
-      if (request.work === 'none') return zero;
+      if (request.work === 'none') return 0n;
       if (measure === 'cost' && !isPriced(request)) return null;
       const usage = expected(request);
-      if (measure === 'tokens') return new Big(clampEstimate(usage.inputTokens + usage.outputTokens));
-      return priceOf(request, { models: [request.model], usage });
+      if (measure === 'tokens') return wholeAmount(clampEstimate(usage.inputTokens + usage.outputTokens));
+      return amountOf(measure, request, [request.model], usage);
     },
 
     used(measure, request, spent) {
       if (measure === 'requests') return oneUsed;
       if (request.work === 'none' && !spent.isLate) return nothingUsed;
       if (measure === 'cost' && request.work === 'training') return null;
-      let amount = zero;
-      let unconfirmed = zero;
-      for (const bought of purchasesOf(request, spent)) {
-        const { usage, isPartial = false } = bought;
-        const known = usage === null ? zero : amountOf(measure, request, bought, usage);
-        if (known === null) return null;
-        let counted = known;
-        if (usage === null || isPartial) {
-          // It may have cost as much as was reserved.
-          const reserved = amountOf(measure, request, bought, expected(request));
-          if (reserved === null) return null;
-          if (reserved.gt(known)) {
-            counted = reserved;
-            unconfirmed = unconfirmed.plus(reserved).minus(known);
-          }
-        }
-        amount = amount.plus(counted);
+      let amount = 0n;
+      let unconfirmed = 0n;
+      for (const attempt of spent.attempts) {
+        const used = usedBy(measure, request, spent, attempt);
+        if (used === null) return null;
+        amount += used.amount;
+        unconfirmed += used.unconfirmed;
       }
       // The record of the call that began the work does not contain it.
       return { amount, unconfirmed: spent.isLate === true ? amount : unconfirmed };
@@ -140,19 +153,18 @@ const usageBeyond = (usage: Usage, counted: CountedTokens): Usage => ({
   reasoningTokens: 0,
 });
 
+const confirmed = (amount: Amount | null): Used | null => (amount === null ? null : { amount, unconfirmed: 0n });
+
+const tokensOf = ({ inputTokens, outputTokens }: Usage): Amount => wholeAmount(inputTokens + outputTokens);
+
 /**
- * Everything that may have to be paid for: the last answer, those that were rejected by a retry or a guardrail, and
- * requests that were sent and whose answers were lost, because the provider may have worked for them. A provider's
- * errors cost nothing.
+ * What may have to be paid for an attempt without a whole answer: a stream, or a request that was sent and whose answer
+ * was lost, because the provider may have worked for it. null: nothing, because a provider's errors cost nothing.
  */
-function purchasesOf({ model }: AdmissionRequest, spent: Spent): Bought[] {
+function boughtBy(attempt: Attempt, { model }: AdmissionRequest, spent: Spent): Bought | null {
   const { attempts, usage, status, model: answered, isPartial } = spent;
-  const last = attempts.at(-1);
-  return attempts.flatMap((attempt): Bought[] => {
-    const { to, paid, isLost } = attempt;
-    if (paid !== undefined) return [{ models: [paid.responseModel, to?.model ?? model], usage: paid.usage }];
-    if (attempt === last && status !== null && status < 400) return [{ models: [answered, model], usage, isPartial }];
-    const isUnread = isLost === true || (attempt.status !== null && attempt.status < 400);
-    return isUnread ? [{ models: [to?.model ?? model], usage: null }] : [];
-  });
+  const isAnswer = attempt === attempts.at(-1) && status !== null && status < 400;
+  if (isAnswer) return { models: [answered, model], usage, isPartial };
+  const isUnread = attempt.isLost === true || (attempt.status !== null && attempt.status < 400);
+  return isUnread ? { models: [attempt.to?.model ?? model], usage: null } : null;
 }

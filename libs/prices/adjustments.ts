@@ -1,7 +1,6 @@
-import { Big } from 'big.js';
 import { listCandidateNames } from './model-names.ts';
 import { contentHash } from './price-table.ts';
-import { tokenRates, type ModelPrice, type TokenKind } from './rates.ts';
+import { tokenRates, toRate, type ModelPrice, type Rate, type TokenKind } from './rates.ts';
 
 /** The components of a price by their names in Portkey's control plane, with their names here. */
 const componentKinds = {
@@ -39,20 +38,24 @@ export type CompiledAdjustments = {
   /** A part of the version of every price that they change. */
   hash: string;
   /** The factor for a kind of token; undefined: none. */
-  factorOf: (kind: TokenKind) => Big | undefined;
+  factorOf: (kind: TokenKind) => Rate | undefined;
   /** The factor for everything that is not a token. */
-  defaultFactor: Big | undefined;
+  defaultFactor: Rate | undefined;
   find: (model: string) => ModelPrice | null;
 };
+
+/** Names come from clients, so the number and the length of remembered ones are limited. */
+const rememberedMax = 1_000;
+const nameLengthMax = 200;
 
 /** Prepares adjustments for use. Their decimals were already checked. */
 export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdjustments {
   const { multiplier = {}, models = {} } = adjustments;
-  const defaultFactor = multiplier.default === undefined ? undefined : new Big(multiplier.default);
-  const factors = new Map<TokenKind, Big>();
+  const defaultFactor = multiplier.default === undefined ? undefined : toRate(multiplier.default);
+  const factors = new Map<TokenKind, Rate>();
   for (const component of priceComponents) {
     const factor = multiplier[component];
-    if (factor !== undefined) factors.set(componentKinds[component], new Big(factor));
+    if (factor !== undefined) factors.set(componentKinds[component], toRate(factor));
   }
   // As in a list, writing to the cache for an hour is priced like any write.
   const written = factors.get('cache_write');
@@ -64,17 +67,24 @@ export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdj
       const price = components[component];
       if (price !== undefined) listed[componentKinds[component]] = price;
     }
-    const tokens = tokenRates(listed, (cents) => new Big(cents));
+    const tokens = tokenRates(listed, toRate);
     prices.set(model.toLowerCase(), { tokens, tiers: [], serviceTiers: new Map(), units: {}, images: new Map() });
   }
+  // A search costs 2 µs, and a call makes up to six.
+  const found = new Map<string, ModelPrice | null>();
   return {
     hash: contentHash(adjustments),
     factorOf: (kind) => factors.get(kind) ?? defaultFactor,
     defaultFactor,
     find(model) {
       if (prices.size === 0) return null;
+      const known = found.get(model);
+      if (known !== undefined) return known;
       const name = listCandidateNames(model).find((each) => prices.has(each));
-      return name === undefined ? null : (prices.get(name) ?? null);
+      const price = name === undefined ? null : (prices.get(name) ?? null);
+      if (found.size >= rememberedMax) found.clear();
+      if (model.length <= nameLengthMax) found.set(model, price);
+      return price;
     },
   };
 }

@@ -1,8 +1,16 @@
 import { createHash } from 'node:crypto';
-import { Big } from 'big.js';
 import { z } from 'zod';
 import { listCandidateNames } from './model-names.ts';
-import { dollarsToCents, centsPerToken, tokenKinds, tokenRates, unitKinds, type ModelPrice } from './rates.ts';
+import {
+  dollarsToCents,
+  centsPerToken,
+  tokenKinds,
+  tokenRates,
+  toRate,
+  unitKinds,
+  type ModelPrice,
+  type Rate,
+} from './rates.ts';
 
 const day = z.string().regex(/^20\d\d-\d\d-\d\d$/, 'expected a date like 2025-11-30');
 /** Text, because a JSON number is read as a float. */
@@ -118,7 +126,7 @@ function rowsOf(
 }
 
 function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }: ModelRow): ModelPrice {
-  const units: Partial<Record<(typeof unitKinds)[number], Big>> = {};
+  const units: Partial<Record<(typeof unitKinds)[number], Rate>> = {};
   for (const kind of unitKinds) if (row[kind] !== undefined) units[kind] = dollarsToCents(row[kind]);
   return {
     tokens: tokenRates(definedOnly(row), centsPerToken),
@@ -132,7 +140,7 @@ function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }
       Object.entries(service_tiers).map(([name, listed]) => [
         name,
         typeof listed === 'string'
-          ? { factor: new Big(listed) }
+          ? { factor: toRate(listed) }
           : { tokens: tokenRates({ ...definedOnly(row), ...definedOnly(listed) }, centsPerToken) },
       ]),
     ),

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { formatAmount } from '#libs/kernel/amount.ts';
 import { compileAdjustments, type PricingAdjustments } from './adjustments.ts';
 import { builtInPrices } from './built-in-prices.ts';
 import { contentHash, createPriceTable, PriceTableDocument, type ModelRow } from './price-table.ts';
@@ -48,12 +49,11 @@ const table = list({
   moderator: { per_call: '0' },
 });
 
-const cents = (model: string, bought: Partial<Purchase>, adjustments: PricingAdjustments[] = []) =>
-  priceUsage(
-    table,
-    { provider: 'acme', models: [model], usage: null, ...bought },
-    adjustments.map(compileAdjustments),
-  )?.cents.toFixed() ?? null;
+const cents = (model: string, bought: Partial<Purchase>, adjustments: PricingAdjustments[] = []) => {
+  const purchase = { provider: 'acme', models: [model], usage: null, ...bought };
+  const price = priceUsage(table, purchase, adjustments.map(compileAdjustments));
+  return price === null ? null : formatAmount(price.cents);
+};
 
 describe('what is priced', () => {
   const million = 1_000_000;
@@ -165,7 +165,7 @@ describe('what is priced', () => {
       models: ['plain'],
       usage: used({ inputTokens: 1, outputTokens: 3 }),
     });
-    expect(one?.cents.times(10_000_000).toFixed()).toBe('32500');
+    expect(formatAmount((one?.cents ?? 0n) * 10_000_000n)).toBe('32500');
   });
 });
 

@@ -1,11 +1,20 @@
 import { Big } from 'big.js';
+import { amountDecimals, divide, toSteps, type Amount } from '#libs/kernel/amount.ts';
 import type { CompiledAdjustments } from './adjustments.ts';
 import type { PriceTable } from './price-table.ts';
-import type { ModelPrice, TokenKind, TokenRates, UnitKind } from './rates.ts';
+import {
+  rateDecimals,
+  toRate,
+  type ModelPrice,
+  type Rate,
+  type TokenKind,
+  type TokenRates,
+  type UnitKind,
+} from './rates.ts';
 import { standardTiers, type Units, type Usage } from './usage.ts';
 
-/** The exact cost of a call, and the version of the prices. The same version always results in the same cents. */
-export type Price = { cents: Big; version: string };
+/** The cost of a call, and the version of the prices. The same version always results in the same cents. */
+export type Price = { cents: Amount; version: string };
 
 /** The purchased usage. */
 export type Purchase = {
@@ -18,16 +27,16 @@ export type Purchase = {
   units?: Units | null | undefined;
 };
 
-/** Decimals of a cent. Only seconds of audio, priced by the hour, have to be rounded. */
-const decimals = 12;
-const secondsPerHour = 3_600;
-const charactersPerPrice = 1_000_000;
-const zero = new Big(0);
+/** Cents before they are rounded: an integer in steps of 10^-`decimals`. */
+type Exact = { steps: bigint; decimals: number };
+
+const nothing: Exact = { steps: 0n, decimals: rateDecimals };
+const factorOne: Rate = toRate('1');
 
 /**
- * Returns the cost of a purchase in cents; null: its price or its usage is not known. `adjustments`: those of the
- * integration before those of the workspace. The first price that replaces a model's listed one is used, and all
- * multipliers apply.
+ * Returns the cost of a purchase in cents; null: its price or its usage is not known. It is exact until it is rounded
+ * once, at the end. `adjustments`: those of the integration before those of the workspace. The first price that
+ * replaces a model's listed one is used, and all multipliers apply.
  */
 export function priceUsage(
   table: PriceTable,
@@ -36,16 +45,31 @@ export function priceUsage(
 ): Price | null {
   const price = findPrice(table, purchase, adjustments);
   if (price === null) return null;
-  const inTokens = centsOfTokens(price, purchase.usage, adjustments);
-  const inUnits = inTokens === null ? null : centsOfUnits(price, purchase);
-  if (inTokens === null || inUnits === null) return null;
-  const cents = adjustments.reduce(
-    (sum, { defaultFactor }) => (defaultFactor === undefined ? sum : sum.times(defaultFactor)),
-    inUnits,
-  );
-  const version = [table.version, ...adjustments.map(({ hash }) => hash)].join('+');
-  return { cents: inTokens.plus(cents).round(decimals), version };
+  const ofTokens = centsOfTokens(price, purchase.usage, adjustments);
+  let ofUnits = ofTokens === null ? null : centsOfUnits(price, purchase);
+  if (ofTokens === null || ofUnits === null) return null;
+  let { version } = table;
+  for (const { defaultFactor, hash } of adjustments) {
+    ofUnits = times(ofUnits, defaultFactor);
+    version += `+${hash}`;
+  }
+  return { cents: toCents(plus(ofTokens, ofUnits)), version };
 }
+
+const plus = (a: Exact, b: Exact): Exact => {
+  if (a.steps === 0n) return b;
+  if (b.steps === 0n) return a;
+  if (a.decimals < b.decimals) return plus(b, a);
+  return { steps: a.steps + b.steps * 10n ** BigInt(a.decimals - b.decimals), decimals: a.decimals };
+};
+
+const times = ({ steps, decimals }: Exact, factor: Rate | undefined): Exact =>
+  factor === undefined ? { steps, decimals } : { steps: steps * factor, decimals: decimals + rateDecimals };
+
+const toCents = ({ steps, decimals }: Exact): Amount =>
+  divide(steps, decimals === rateDecimals ? stepsPerAmount : 10n ** BigInt(decimals - amountDecimals));
+
+const stepsPerAmount = 10n ** BigInt(rateDecimals - amountDecimals);
 
 function findPrice(
   table: PriceTable,
@@ -70,20 +94,20 @@ function centsOfTokens(
   price: ModelPrice,
   usage: Usage | null,
   adjustments: readonly CompiledAdjustments[],
-): Big | null {
-  if (price.tokens.input === undefined && price.tokens.output === undefined) return zero;
+): Exact | null {
+  if (price.tokens.input === undefined && price.tokens.output === undefined) return nothing;
   if (usage === null) return null;
   const { serviceTier } = usage;
   let rates: TokenRates = price.tokens;
   for (const tier of price.tiers) if (usage.inputTokens > tier.aboveInputTokens) rates = tier.tokens;
-  let discount: Big | undefined;
+  let discount: Rate | undefined;
   if (serviceTier !== undefined && !standardTiers.has(serviceTier)) {
     const tier = price.serviceTiers.get(serviceTier);
     if (tier === undefined) return null;
     if ('factor' in tier) discount = tier.factor;
     else rates = tier.tokens;
   }
-  let sum = zero;
+  let steps = 0n;
   let isKnown = true;
   countTokens(usage, (kind, count) => {
     const rate = rates[kind];
@@ -91,15 +115,11 @@ function centsOfTokens(
       isKnown = false;
       return;
     }
-    let cents = rate.times(count);
-    for (const { factorOf } of adjustments) {
-      const factor = factorOf(kind);
-      if (factor !== undefined) cents = cents.times(factor);
-    }
-    sum = sum.plus(cents);
+    let cents = rate * BigInt(count);
+    for (const { factorOf } of adjustments) cents *= factorOf(kind) ?? factorOne;
+    steps += cents;
   });
-  if (!isKnown) return null;
-  return discount === undefined ? sum : sum.times(discount);
+  return isKnown ? times({ steps, decimals: rateDecimals * (adjustments.length + 1) }, discount) : null;
 }
 
 /** Calls `add` with every kind of token that was used, each token once. */
@@ -125,22 +145,36 @@ function countTokens(usage: Usage, add: (kind: TokenKind, count: number) => void
 }
 
 /** null: something is charged per unit, and the number of units is not known. */
-function centsOfUnits({ units: rates, images, tokens }: ModelPrice, { units, usage }: Purchase): Big | null {
-  let sum = rates.per_call ?? zero;
+function centsOfUnits({ units: rates, images, tokens }: ModelPrice, { units, usage }: Purchase): Exact | null {
+  let sum: Exact = rates.per_call === undefined ? nothing : exactly(rates.per_call);
   const isPaidByPiece = tokens.input === undefined && tokens.output === undefined;
-  const paid = (kind: UnitKind, count: number | undefined, per = 1): boolean => {
+  const paid = (kind: UnitKind, count: number | undefined, cost: (rate: Rate, count: number) => Exact): boolean => {
     const rate = rates[kind];
     if (rate === undefined) return true;
     // If tokens are charged too, a call that reports no searches made none.
     if (count === undefined) return !isPaidByPiece;
-    sum = sum.plus(per === 1 ? rate.times(count) : rate.times(count).div(per));
+    sum = plus(sum, cost(rate, count));
     return true;
   };
-  if (!paid('per_search', units?.searches ?? usage?.searches)) return null;
-  if (!paid('per_hour', units?.seconds, secondsPerHour)) return null;
-  if (!paid('per_million_characters', units?.characters, charactersPerPrice)) return null;
+  if (!paid('per_search', units?.searches ?? usage?.searches, costOfPieces)) return null;
+  if (!paid('per_hour', units?.seconds, costOfSeconds)) return null;
+  if (!paid('per_million_characters', units?.characters, costOfCharacters)) return null;
   if (images.size === 0) return sum;
   const made = units?.images;
   const rate = made && (images.get(made.kind) ?? images.get('any'));
-  return made === undefined || rate === undefined ? null : sum.plus(rate.times(made.count));
+  return made === undefined || rate === undefined ? null : plus(sum, costOfPieces(rate, made.count));
 }
+
+const exactly = (steps: bigint, decimals = rateDecimals): Exact => ({ steps, decimals });
+
+const costOfPieces = (rate: Rate, count: number): Exact => exactly(rate * BigInt(count));
+/** The price is that of a million. */
+const costOfCharacters = (rate: Rate, count: number): Exact => exactly(rate * BigInt(count), rateDecimals + 6);
+
+/** Seconds are fractions with any number of decimals, priced by the hour, so this quotient is not exact. */
+const costOfSeconds = (rate: Rate, seconds: number): Exact => {
+  const cents = new Big(rate.toString()).times(seconds).div(`3600e${rateDecimals}`);
+  return exactly(toSteps(cents, secondDecimals), secondDecimals);
+};
+/** The decimals of a quotient of big.js. */
+const secondDecimals = 20;

@@ -1,3 +1,4 @@
+import { formatAmount } from '#libs/kernel/amount.ts';
 import { checkBudgets, isExplained, type BudgetCheck } from '#libs/policies/check-budgets.ts';
 import { readCallGroups } from '#libs/request-log/read/call-groups.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
@@ -24,7 +25,7 @@ export async function checkBudgetCounters(
     snapshot.findCredential(workspaceId, slug)?.id ?? null;
   const readGroups = (workspaceId: string, sinceMs: number) => readCallGroups(db, workspaceId, sinceMs);
   const counters = await checkBudgets({ db, rules, credentialIdOf, readGroups, nowMs: Date.now() }, { repair });
-  const different = counters.filter(({ counted, logged }) => !counted.eq(logged));
+  const different = counters.filter(({ counted, logged }) => counted !== logged);
   return {
     counts: { counters: counters.length, different_counters: different.length },
     findings: different.map(toFinding),
@@ -40,17 +41,17 @@ function toFinding(counter: BudgetCheck): Finding {
   const unit = counter.measure === 'cost' ? 'US cents' : 'tokens';
   const isOk = isRepaired || isExplained(counter);
   const notes = [
-    ...(assumed.gt(0) ? [`${assumed.toFixed()} of it held by killed processes`] : []),
-    ...(unconfirmed.gt(0) ? [`${unconfirmed.toFixed()} of it for calls whose answers were lost`] : []),
-    ...(leased.gt(0) ? [`${leased.toFixed()} reserved by running calls`] : []),
+    ...(assumed > 0n ? [`${formatAmount(assumed)} of it held by killed processes`] : []),
+    ...(unconfirmed > 0n ? [`${formatAmount(unconfirmed)} of it for calls whose answers were lost`] : []),
+    ...(leased > 0n ? [`${formatAmount(leased)} reserved by running calls`] : []),
     ...(unpriced > 0 ? [`${unpriced} calls without a price`] : []),
     ...(isRepaired ? ['raised to the log'] : []),
     ...(isOk ? [] : ['the log does not explain the difference']),
-    ...(assumed.plus(unconfirmed).gt(0) ? [howToReset] : []),
+    ...(assumed + unconfirmed > 0n ? [howToReset] : []),
   ];
   return {
     state: isRepaired ? 'repaired' : isOk ? 'note' : 'problem',
     subject: `${counter.label} (${counter.workspaceId}), ${counter.valueKey}`,
-    message: [`counted ${counted.toFixed()} ${unit}, logged ${logged.toFixed()}`, ...notes].join('; '),
+    message: [`counted ${formatAmount(counted)} ${unit}, logged ${formatAmount(logged)}`, ...notes].join('; '),
   };
 }

@@ -15,6 +15,7 @@ import { advanceCounter } from '#libs/limits/counter.ts';
 import { readCounters, toCounter } from '#libs/limits/counter-store.ts';
 import { findCounter, matches, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
+import { formatAmount, larger, type Amount } from '#libs/kernel/amount.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
@@ -82,6 +83,8 @@ export async function estimateBatch(deps: Deps, call: DryRunCall, usages: readon
   return { models, cost_of_input_usd: asText(ofInput), cost_max_usd: asText(max), limits: await budgets.take() };
 }
 
+/** Shares of a loadbalance have more decimals than amounts. */
+const toBig = (amount: Amount): Big => new Big(formatAmount(amount));
 const asText = (cents: Big | null): string | null => (cents === null ? null : toDollars(cents));
 const amountOf = (measure: LimitRule['measure'], amount: Big): string =>
   measure === 'cost' ? toDollars(amount) : amount.toFixed();
@@ -166,15 +169,17 @@ function priceOf(
 ): Cost {
   // The token charges of images are not known in advance.
   if (operationOf(endpoint) === 'images') return unknown;
-  const cents = (outputTokens: number): Big | null =>
-    pricing.priceOf(
+  const cents = (outputTokens: number): Big | null => {
+    const price = pricing.priceOf(
       { workspaceId, integration: target.integration ?? null },
       {
         provider: target.provider,
         models: [model],
         usage: { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 },
       },
-    )?.cents ?? null;
+    );
+    return price === null ? null : toBig(price.cents);
+  };
   return { ofInput: cents(0), max: unboundedLines > 0 ? null : cents(outputTokensMax) };
 }
 
@@ -213,8 +218,8 @@ function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, 
       const limits: BatchDryRun['limits'] = [];
       for (const { rule, counter: id, needed } of needs.values()) {
         const row = (await readCounters(db, rule.limitId)).find((each) => each.id === id);
-        const used = row === undefined ? zero : advanceCounter(toCounter(row), rule.terms, now()).used;
-        const left = used.gte(rule.terms.max) ? zero : rule.terms.max.minus(used);
+        const used = row === undefined ? 0n : advanceCounter(toCounter(row), rule.terms, now()).used;
+        const left = toBig(larger(rule.terms.max - used, 0n));
         limits.push({
           limit: rule.recordId,
           label: rule.label,

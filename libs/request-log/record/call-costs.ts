@@ -1,6 +1,7 @@
-import type { Big } from 'big.js';
 import { findBaseModel } from '#libs/calls/allowed-models.ts';
 import type { Attempt, Target } from '#libs/calls/call.ts';
+import { priceAnswer } from '#libs/calls/price-answer.ts';
+import { formatAmount } from '#libs/kernel/amount.ts';
 import type { Price } from '#libs/prices/price-usage.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
@@ -43,28 +44,31 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
       if (attempts.length === 0 && earlierAttempts.length === 0) {
         // The call was refused before a provider was called, or answered from the cache.
         const saved = answer === null || usage === null ? null : priceOf(answer);
-        const savedCents = saved?.cents.toFixed() ?? null;
+        const savedCents = saved === null ? null : formatAmount(saved.cents);
         return { cents: '0', savedCents, version: saved?.version ?? null, isEstimate: end.isEstimate === true };
       }
-      let sum: Big | null = null;
+      let sum = 0n;
       let version: string | null = null;
       let isKnown = true;
       let isEstimate = end.isEstimate === true;
       const last = attempts.at(-1);
       const add = (attempt: Attempt): void => {
-        // The usage of an answer that was streamed or passed through is only known at the end of the call.
         const { to, paid } = attempt;
-        const isAnswer = attempt === last && isAnswered(attempt) && method === 'POST';
-        const bought = to !== undefined && paid !== undefined ? { ...to, ...paid } : isAnswer ? answer : null;
-        if (bought === null) {
+        let price: Price | null;
+        if (to !== undefined && paid !== undefined) {
+          isEstimate ||= paid.usage.isImplausible === true;
+          price = priceAnswer(pricing, workspaceId, to, paid);
+        } else if (answer !== null && attempt === last && isAnswered(attempt) && method === 'POST') {
+          // The usage of an answer that was streamed or passed through is only known at the end of the call.
+          isEstimate ||= usage?.isImplausible === true;
+          price = priceOf(answer);
+        } else {
           isEstimate ||= mayHaveCost(attempt, method);
           return;
         }
-        isEstimate ||= bought.usage?.isImplausible === true;
-        const price = priceOf(bought);
         isKnown &&= price !== null;
         if (price === null) return;
-        sum = sum === null ? price.cents : sum.plus(price.cents);
+        sum += price.cents;
         ({ version } = price);
       };
       for (const attempt of earlierAttempts) add(attempt);
@@ -74,8 +78,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
         unpriced.set(provider, (unpriced.get(provider) ?? 0) + 1);
         return { cents: null, savedCents: null, version: null, isEstimate };
       }
-      const cents = sum as Big | null;
-      return { cents: cents?.toFixed() ?? '0', savedCents: null, version, isEstimate };
+      return { cents: formatAmount(sum), savedCents: null, version, isEstimate };
     },
     unpriced: () => unpriced,
   };

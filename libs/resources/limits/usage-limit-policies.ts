@@ -6,6 +6,7 @@ import { PolicyEntityObject, usageLimitPolicyFields, UsageLimitPolicyObject } fr
 import { text } from '#libs/contracts/scalars.ts';
 import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { withInput } from '#libs/http/route.ts';
+import { amountToNumber } from '#libs/kernel/amount.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { listCounters, resetCounter, type CounterQuery, type CounterUse } from '#libs/limits/counter-store.ts';
 import { budgetRule, type LimitRule } from '#libs/limits/limit-rule.ts';
@@ -126,7 +127,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
       if (includes !== 'true') return {};
       const { counters } = await countersOf(deps, row, { skip: 0, limit: usageMapMax });
       return {
-        value_key_usage_map: Object.fromEntries(counters.map(({ valueKey, used }) => [valueKey, used.toNumber()])),
+        value_key_usage_map: Object.fromEntries(counters.map(({ valueKey, used }) => [valueKey, amountToNumber(used)])),
       };
     },
   },
@@ -243,10 +244,10 @@ const toEntity = ({
   id,
   object: 'policy-entity',
   value_key: valueKey,
-  current_usage: used.toNumber(),
-  unconfirmed_usage: unconfirmed.toNumber(),
+  current_usage: amountToNumber(used),
+  unconfirmed_usage: amountToNumber(unconfirmed),
   unpriced_calls: unpriced,
-  status: used.gte(max) ? 'exhausted' : 'active',
+  status: used >= max ? 'exhausted' : 'active',
   last_reset_at: resetAt?.toISOString() ?? null,
 });
 

@@ -1,4 +1,3 @@
-import { Big } from 'big.js';
 import { setTimeout as wait } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { BudgetWaitError, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
@@ -8,6 +7,7 @@ import { createCostBounds } from '#libs/batches/batch/cost-bound.ts';
 import { appendAndFollow } from '#libs/batches/chunks/follow-status.ts';
 import { createBatches } from '#libs/batches/batch/batches.ts';
 import { findBatchWaits } from '#libs/batches/look/find-batch-waits.ts';
+import { wholeAmount } from '#libs/kernel/amount.ts';
 import { createCounterStore, readCounters } from '#libs/limits/counter-store.ts';
 import { Limits } from '#libs/limits/limits.ts';
 import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
@@ -100,8 +100,8 @@ function startWorker() {
     limits,
     rulesOf: () => undefined,
     amounts: {
-      estimate: () => new Big(10),
-      used: () => ({ amount: new Big(7), unconfirmed: new Big(0) }),
+      estimate: () => wholeAmount(10),
+      used: () => ({ amount: wholeAmount(7), unconfirmed: 0n }),
       learn: (_request, spent) => spent,
     },
     clock: { now: Date.now },

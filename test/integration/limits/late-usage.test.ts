@@ -1,8 +1,8 @@
-import { Big } from 'big.js';
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
 import type { Attempt } from '#libs/calls/call.ts';
+import { amountToNumber, wholeAmount } from '#libs/kernel/amount.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createLateUsage, sweepLateUsage } from '#libs/policies/late-usage.ts';
 import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
@@ -14,7 +14,7 @@ const database = useTestDatabase();
 /** One cent for each token. */
 const pricing = {
   priceOf: (_buyer: unknown, { usage }: { usage: Usage | null }) =>
-    usage === null ? null : { cents: new Big(usage.inputTokens + usage.outputTokens), version: 'test' },
+    usage === null ? null : { cents: wholeAmount(usage.inputTokens + usage.outputTokens), version: 'test' },
 };
 const startProcess = () => {
   const lateUsage = createLateUsage({ db: database.db, logger: createLogger({ name: 'test', level: 'silent' }) });
@@ -51,7 +51,8 @@ async function counted(
   workspaceId = 'ws_1',
 ): Promise<number | undefined> {
   const request = requestOf(work, workspaceId);
-  return amounts.used('tokens', request, await amounts.learn(request, answered(usage)))?.amount.toNumber();
+  const used = amounts.used('tokens', request, await amounts.learn(request, answered(usage)));
+  return used === null ? undefined : amountToNumber(used.amount);
 }
 
 const rows = () => database.db.selectFrom('late_usage').selectAll().execute();

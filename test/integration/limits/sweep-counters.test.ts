@@ -1,6 +1,6 @@
-import { Big } from 'big.js';
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
+import { one, wholeAmount } from '#libs/kernel/amount.ts';
 import type { LeaseRequest } from '#libs/limits/counter.ts';
 import {
   counterId,
@@ -12,21 +12,19 @@ import {
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
-const zero = new Big(0);
-const one = new Big(1);
 
 const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): CounterRenewal => {
   const limitId = `policy_${kind}`;
   const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
-  const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
-  const report = { periodStartMs: null, reported: zero, unconfirmed: zero, unpriced: 0, known: null, hold: zero };
+  const terms = { max: wholeAmount(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
+  const report = { periodStartMs: null, reported: 0n, unconfirmed: 0n, unpriced: 0, known: null, hold: 0n };
   const request: LeaseRequest = {
     holder: 'holder_1',
     number,
     ...report,
     need: one,
     least: one,
-    ahead: zero,
+    ahead: 0n,
     unit: one,
   };
   return { name, terms, request };
@@ -58,7 +56,7 @@ test('a limit never has more counters than it may, and those that it has go on',
   expect(first.filter((renewed) => renewed === 'too_many')).toHaveLength(2);
   expect(await store.renew(values(10, 2))).toEqual(['too_many', 'too_many']);
   const other = createCounterStore({ db, countersPerLimitMax: 3 });
-  const again = await other.renew(values(0, 5).map((one) => ({ ...one, request: { ...one.request, number: 2 } })));
+  const again = await other.renew(values(0, 5).map((each) => ({ ...each, request: { ...each.request, number: 2 } })));
   expect(again.map((renewed) => renewed === 'too_many')).toEqual(first.map((renewed) => renewed === 'too_many'));
   expect(await renewedRows()).toBe(3);
 });
@@ -76,10 +74,10 @@ test('a counter that was set to 0 counts only what is new of a process that hung
   const { name, terms, request } = renewalOf('budget', 1, 'hung');
   const [granted] = await store.renew([{ name, terms, request }]);
   if (typeof granted !== 'object') throw new Error('there is no lease');
-  const report = { ...request, periodStartMs: granted.grant.period.startMs, need: zero, least: zero };
+  const report = { ...request, periodStartMs: granted.grant.period.startMs, need: 0n, least: 0n };
   const reports = async (holder: string, number: number, reported: number) => {
-    const hold = new Big(holder === 'holder_1' ? 1 : 0);
-    await store.renew([{ name, terms, request: { ...report, holder, number, reported: new Big(reported), hold } }]);
+    const hold = holder === 'holder_1' ? one : 0n;
+    await store.renew([{ name, terms, request: { ...report, holder, number, reported: wholeAmount(reported), hold } }]);
   };
   const used = async () =>
     await db.selectFrom('limit_counter').select(['used', 'assumed']).where('id', '=', name.id).executeTakeFirst();
