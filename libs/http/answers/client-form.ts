@@ -20,12 +20,14 @@ const messageErrorTypes: Readonly<Record<number, string>> = {
   529: 'overloaded_error',
 };
 
+type ErrorText = { message: string; code: string | null };
+
 /** An overloaded server answers 529 there, and clients wait before they try again. */
 export const messageStatus = (status: number): number => (status === 503 ? 529 : status);
 
-/** The body of an error with this status in Anthropic's form. */
-export const toMessageError = (status: number, message: string, requestId: string): object => ({
+/** The body of an error with this status in Anthropic's form, and our code, which its clients ignore. */
+export const toMessageError = (status: number, { message, code }: ErrorText, requestId: string): object => ({
   type: 'error',
-  error: { type: messageErrorTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error'), message },
+  error: { type: messageErrorTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error'), message, code },
   request_id: requestId,
 });

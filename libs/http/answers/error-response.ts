@@ -105,7 +105,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     return;
   }
   const form = findClientForm(request);
-  const shown = form === 'messages' ? toMessageError(messageStatus(status), body.error.message, requestId) : body;
+  const shown = form === 'messages' ? toMessageError(messageStatus(status), body.error, requestId) : body;
   const bytes = Buffer.from(JSON.stringify(shown));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);

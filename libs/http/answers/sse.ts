@@ -89,7 +89,7 @@ export async function sendEventStream(
     response.off('close', onClose);
     const body = toErrorBody(error, requestId);
     const status = messageStatus(httpStatus(error));
-    const shown = form === 'messages' ? toMessageError(status, body.error.message, requestId) : body;
+    const shown = form === 'messages' ? toMessageError(status, body.error, requestId) : body;
     response.end(toFrames([JSON.stringify(shown)], form));
     return 'failed';
   } finally {

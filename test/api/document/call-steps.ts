@@ -121,6 +121,12 @@ export const callSteps: readonly Step[] = [
   },
   { id: 'createCompletion', varies: ['text'] },
   { id: 'createEmbedding' },
+  {
+    id: 'createVirtualKey',
+    changes: { name: 'Claude', slug: 'anthropic', provider: 'anthropic', key: 'any', custom_host: 'SIMULATOR' },
+    isUnlike: true,
+  },
+  { id: 'createAnthropicMessage', varies: ['text'] },
   { id: 'listModels' },
   { id: 'retrieveModel', params: { model: '@simulator/gpt-4o' } },
   { id: 'createModeration' },
