@@ -18,7 +18,7 @@ const headers = { 'anthropic-beta': 'one-2025, two-2026' };
 function encode(provider: Provider, model: string, host: string, settings: Record<string, string> = {}) {
   const call = translationCall({ ...body, model }, { operation: 'messages', stream: true, headers });
   const sent = provider.operations.messages?.encode(call, upstreamAt(host, { settings }));
-  return { ...sent, body: String(sent?.body) };
+  return { ...sent, body: Buffer.from(sent?.body as Uint8Array).toString() };
 }
 
 test('Vertex AI gets the model in its path, and a version and everything else in the body', () => {
