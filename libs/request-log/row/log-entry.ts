@@ -30,9 +30,8 @@ type TextColumn = NamesWith<{ type: 'text'; from: unknown }>;
  * while the database is unavailable. Nearly always returns the entry itself, at the cost of a few length checks.
  */
 export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
-  const long = textColumns.filter((column) => isLong(entry[column]));
-  if (long.length === 0) return entry;
-  return { ...entry, ...Object.fromEntries(long.map((column) => [column, boundText(entry[column])])) };
+  if (!textColumns.some((column) => isLong(entry[column]))) return entry;
+  return { ...entry, ...Object.fromEntries(textColumns.map((column) => [column, boundText(entry[column])])) };
 }
 
 /** Copied through bytes: a plain slice would retain the long text in memory, and could end in half a character. */
