@@ -100,7 +100,10 @@ export const platformFields = {
   SLUICE_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .default('info')
-    .describe('Minimum severity of log lines.'),
+    .describe(
+      'Minimum severity of log lines. Requests have the level `info`, except successful calls, which are in the request ' +
+        'log, and probes: their lines have the level `debug`. See [monitoring](monitoring.md#logs).',
+    ),
   SLUICE_DB_POOL_MAX: wholeNumber(10, { min: 2, max: 200 }).describe(
     'Database connections per process. Ten short transactions at a time saturate a small Postgres.',
   ),

@@ -1,4 +1,4 @@
-import { Counter, Gauge } from 'prom-client';
+import { Counter, Gauge, type Registry } from 'prom-client';
 import type { LineWaits } from '#libs/batches/lines/line-waits.ts';
 import type { PermitPool } from '#libs/batches/lines/permit-pool.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
@@ -39,12 +39,6 @@ export function createWorkerOperations(deps: {
   const metrics = createMetrics();
   const registers = [metrics.registry];
   registerPlatformMetrics(metrics.registry, platform);
-  const lines = new Counter({
-    name: 'sluice_batch_lines_total',
-    help: 'Batch lines whose call has ended in this worker, by outcome (succeeded, failed).',
-    labelNames: ['outcome'],
-    registers,
-  });
   const redeliveries = new Counter({
     name: 'sluice_batch_redeliveries_total',
     help: 'Chunks that this worker took over after their claim was lost, for example because a worker was killed.',
@@ -98,7 +92,7 @@ export function createWorkerOperations(deps: {
   });
   let phase: Phase = 'starting';
   return {
-    countLine: (outcome) => lines.inc({ outcome }),
+    countLine: createLineCounter(metrics.registry),
     countRedelivery: () => redeliveries.inc(),
     countSettle: (results) => {
       settles.inc();
@@ -122,4 +116,20 @@ export function createWorkerOperations(deps: {
       },
     },
   };
+}
+
+/** prom-client hashes the labels at each increment, which costs 1 % of the time for a line, so it only reads the counts. */
+function createLineCounter(registry: Registry): WorkerOperations['countLine'] {
+  const counts = { succeeded: 0, failed: 0 };
+  const lines: Counter = new Counter({
+    name: 'sluice_batch_lines_total',
+    help: 'Batch lines whose call has ended in this worker, by outcome (succeeded, failed).',
+    labelNames: ['outcome'],
+    registers: [registry],
+    collect() {
+      lines.reset();
+      for (const [outcome, count] of Object.entries(counts)) if (count > 0) lines.inc({ outcome }, count);
+    },
+  });
+  return (outcome) => void (counts[outcome] += 1);
 }

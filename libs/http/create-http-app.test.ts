@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { pino } from 'pino';
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createHttpApp } from './create-http-app.ts';
@@ -572,12 +573,25 @@ test('the line of a refused request has the code of the refusal, never its text,
   }
 });
 
-test('only failures are logged when the access log is kept elsewhere', async () => {
-  const { logger, lines } = createTestLogger();
-  await using quiet = await serveForTest(routes, { deps: { logger, requestLog: 'failed' } });
-  for (const path of ['/v1/context', '/v1/nope']) await (await fetch(quiet.url + path)).text();
-  await expect.poll(() => lines.length).toBe(1);
-  expect(lines[0]).toMatchObject({ route: 'unmatched', status: 404 });
+test('the line of a call that has a row in the request log is of level debug, unless it failed', async () => {
+  const recorded = testRoute({
+    method: 'GET',
+    path: '/v1/recorded/:status',
+    scope: 'public',
+    handler: (request, response) => {
+      getContext(request).isInRequestLog = true;
+      response.status(Number(request.params['status'])).json({});
+    },
+  });
+  await using quiet = await serveForTest([recorded, ...routes]);
+  const paths = ['/v1/recorded/200', '/v1/recorded/502', '/v1/context'];
+  for (const path of paths) await (await fetch(quiet.url + path)).text();
+  await expect.poll(() => quiet.lines.length).toBe(3);
+  expect(quiet.lines.map(({ level, status }) => [level, status])).toEqual([
+    [pino.levels.values['debug'], 200],
+    [pino.levels.values['info'], 502],
+    [pino.levels.values['info'], 200],
+  ]);
 });
 
 test('an authentication that must wait is waited for', async () => {

@@ -1,4 +1,5 @@
-import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Registry } from 'prom-client';
+import { FixedHistogram, type HistogramSeries } from '#libs/kernel/fixed-histogram.ts';
 import type { RequestEnd } from './create-http-app.ts';
 
 export type HttpMetrics = {
@@ -10,8 +11,6 @@ export type HttpMetrics = {
   renderMetrics: () => Promise<{ contentType: string; body: string }>;
 };
 
-type Child = ReturnType<Histogram['labels']>;
-
 // In seconds, from a cache hit to the longest wait for a model.
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
@@ -22,27 +21,25 @@ const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 export function createMetrics(monotonicMs = (): number => performance.now()): HttpMetrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  const duration = new Histogram({
+  const duration = new FixedHistogram<'method' | 'route' | 'status'>({
     name: 'sluice_http_request_duration_seconds',
     help: 'Seconds from the arrival of the request headers to the end of the response, by method, route and status class.',
-    labelNames: ['method', 'route', 'status'],
     buckets: durationBuckets,
-    registers: [registry],
   });
-  // Caches one bound child per route template, method and class, of which there are few. Looking up the labels for each
-  // request costs more than the observation.
-  const children = new Map<string, Map<string, Child[]>>();
+  duration.registerIn(registry);
+  // One series per route template, method and status class, of which there are few.
+  const byRoute = new Map<string, Map<string, HistogramSeries[]>>();
   return {
     registry,
     observeRequest: ({ method, route, status, durationMs }) => {
-      const known = isKnownMethod(method) ? method : 'other';
+      const known = knownMethods.has(method) ? method : 'other';
       const statusClass = Math.floor(status / 100);
-      let byMethod = children.get(route);
-      if (byMethod === undefined) children.set(route, (byMethod = new Map()));
+      let byMethod = byRoute.get(route);
+      if (byMethod === undefined) byRoute.set(route, (byMethod = new Map()));
       let byClass = byMethod.get(known);
       if (byClass === undefined) byMethod.set(known, (byClass = []));
-      const child = (byClass[statusClass] ??= duration.labels(known, route, `${statusClass}xx`));
-      child.observe(durationMs / 1_000);
+      byClass[statusClass] ??= duration.addSeries({ method: known, route, status: `${statusClass}xx` });
+      byClass[statusClass].observe(durationMs / 1_000);
     },
     renderMetrics: paced(monotonicMs, async () => ({
       contentType: registry.contentType,
@@ -68,8 +65,4 @@ function paced<Result>(monotonicMs: () => number, make: () => Promise<Result>): 
   };
 }
 
-const knownMethods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']);
-
-function isKnownMethod(method: string): boolean {
-  return knownMethods.has(method);
-}
+const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']);

@@ -30,6 +30,8 @@ export type RequestContext = {
   isBrowserSession: boolean;
   /** Additional fields for the log line of the request (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
+  /** Whether the request is a call that succeeded and has a row in the request log. */
+  isInRequestLog: boolean;
   /** The memory that the request uses until its answer has been sent; null while it has no body. */
   memory: MemoryLease | null;
   /** The pace at which large bodies are read; null for no limit. */
@@ -66,6 +68,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     caller: null,
     isBrowserSession: false,
     logFields: null,
+    isInRequestLog: false,
     memory: null as MemoryLease | null,
     bodyPace,
   };

@@ -11,6 +11,7 @@ export type EndedCall = {
   method: string;
   /** For an imported call: where it went. */
   url?: string;
+  /** That of a batch line is `batchLineId`, so packs do not store it. */
   requestId: string;
   userId: string | null;
   trace: { traceId: string | null; spanId: string | null; parentSpanId: string | null; spanName: string | null };
@@ -279,18 +280,24 @@ export const columns = {
     filter: { list: 'cache_status', description: 'The cache status, such as HIT or MISS.' },
     isRolledUp: true,
   },
-  duration_ms: { type: 'float', isPerLine: true, isRequired: true, from: ({ ended }) => ended.durationMs, shown: {} },
+  duration_ms: {
+    type: 'float',
+    isPerLine: true,
+    isRequired: true,
+    from: ({ ended }) => toMicroseconds(ended.durationMs),
+    shown: {},
+  },
   upstream_ms: {
     type: 'float',
     isPerLine: true,
     isRequired: true,
     from: ({ ended: { call, end } }) =>
-      upstreamMs(call.earlierAttempts) + upstreamMs(end.attempts) + (end.streamedMs ?? 0),
+      toMicroseconds(upstreamMs(call.earlierAttempts) + upstreamMs(end.attempts) + (end.streamedMs ?? 0)),
     shown: { description: 'The part of the duration spent at providers.' },
   },
   first_event_ms: {
     type: 'float',
-    from: ({ ended: { end } }) => end.firstEventMs ?? null,
+    from: ({ ended: { end } }) => (end.firstEventMs === undefined ? null : toMicroseconds(end.firstEventMs)),
     shown: { description: 'Milliseconds until the first event of a stream.' },
   },
   input_tokens: {
@@ -482,6 +489,9 @@ function modeOf({ call: { plan } }: EndedCall): string {
   const kind = plan?.root.kind;
   return kind === undefined || kind === 'leaf' ? 'single' : kind;
 }
+
+// Measurements are not more precise. 1.6622750000024098 would only suggest so.
+const toMicroseconds = (ms: number): number => Math.round(ms * 1_000) / 1_000;
 
 function upstreamMs(attempts: readonly { durationMs: number }[]): number {
   let sum = 0;

@@ -4,6 +4,7 @@ import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { bitsOfLines } from '#libs/batches/chunks/settled-lines.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { writeInput } from './write-input.ts';
@@ -25,7 +26,7 @@ function dataOf(line: number): Buffer {
   const customId = Buffer.from(JSON.stringify(customIds[line - 1]));
   const refused = line === failed;
   const body = refused ? { error: { message: 'no' } } : { usage: { prompt_tokens: 3, completion_tokens: 5 } };
-  return resultLine(id, line, customId, {
+  return resultLine(batchLineId(id, line), customId, {
     kind: 'response',
     statusCode: refused ? 400 : 200,
     requestId: 'req',

@@ -105,6 +105,7 @@ export function recordCall(
   telemetry?.record(logged, entry);
   for (const result of (entry.guardrails ?? []) as CallVerdict[])
     if (result.verdict !== 'passed') countVerdict(request, result);
+  context.isInRequestLog = end.errorCode === null;
   addLogFields(request, {
     provider: target?.provider ?? null,
     model,

@@ -57,7 +57,15 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; body?
   const called = options.endpoint === undefined ? batch : { ...batch, endpoint: options.endpoint };
   const sent = options.body === undefined ? body : Buffer.from(JSON.stringify({ model: 'm', ...options.body }));
   const call = (signal = new AbortController().signal, permit = noPermit) =>
-    callLine({ batch: called, line: 1, body: sent, signal, permit, memory: createMemoryBudget(1_000_000).open(null) });
+    callLine({
+      batch: called,
+      line: 1,
+      id: 'batch_req_1',
+      body: sent,
+      signal,
+      permit,
+      memory: createMemoryBudget(1_000_000).open(null),
+    });
   return { call, forward };
 }
 
@@ -142,6 +150,7 @@ test('a call that was made is recorded, even if a step after it fails or its lin
     return await callLine({
       batch,
       line: 1,
+      id: 'batch_req_1',
       body,
       signal,
       permit: { ...noPermit, isAbandoned: () => isAbandoned },

@@ -1,4 +1,3 @@
-import { batchLineId } from '#libs/kernel/ids.ts';
 import { outputBoundNames, requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
@@ -35,10 +34,11 @@ import { callUntilValid, findOutputRule } from './validate-output.ts';
 import type { LineOutcome } from '../results/result-line.ts';
 import type { LineResult } from '../results/settle-groups.ts';
 
-/** `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
+/** `id`: its `batchLineId`. `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
 type Line = {
   batch: BatchRow;
   line: number;
+  id: string;
   body: Buffer | undefined;
   signal: AbortSignal;
   /** The lease to which its answer is charged. */
@@ -123,13 +123,12 @@ export function createCallLine(deps: CallLineDeps): CallLine {
   };
 
   return async (given) => {
-    const { batch, line, body, signal, permit } = given;
+    const { batch, line, id: requestId, body, signal, permit } = given;
     const operation = operationOf(batch.endpoint);
     // Validation checked both. If the file has changed since, that is a bug of ours.
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
-    const requestId = batchLineId(batch.id, line);
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
@@ -227,7 +226,7 @@ function whenPossible<Result>(
  * endpoint.
  */
 function toCall(
-  { batch, line, signal, memory, permit }: Line,
+  { batch, id, signal, memory, permit }: Line,
   { plan, stored }: FoundPlan,
   sent: SentLine,
   makeTraceparent: CallLineDeps['makeTraceparent'],
@@ -243,7 +242,7 @@ function toCall(
     stream: false,
     includeUsage: false,
     traceId: batch.headers['trace_id'] ?? null,
-    traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, batchLineId(batch.id, line)),
+    traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, id),
     signal,
     isBackground: true,
     turn: batch.workspace_id,

@@ -1,5 +1,6 @@
 import type { Wait } from '#libs/calls/call.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
@@ -234,6 +235,7 @@ async function runLine(
   const { batch, chunk, signal, settler, poison } = run;
   try {
     const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
+    const id = batchLineId(batch.id, line);
     let outcome: LineOutcome;
     let usage: LineResult['usage'] = null;
     let output: LineResult['output'] = null;
@@ -241,7 +243,16 @@ async function runLine(
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
       else
-        ({ outcome, usage, output } = await deps.callLine({ batch, line, body, signal, permit, memory, job: run.job }));
+        ({ outcome, usage, output } = await deps.callLine({
+          batch,
+          line,
+          id,
+          body,
+          signal,
+          permit,
+          memory,
+          job: run.job,
+        }));
     } catch (error) {
       if (signal.aborted || permit.isAbandoned()) {
         // The line is run with the next claim of the chunk.
@@ -252,7 +263,7 @@ async function runLine(
       const message = 'The gateway failed while it executed this request.';
       outcome = { kind: 'error', code: 'internal_error', message };
     }
-    const data = resultLine(batch.id, line, customId, outcome);
+    const data = resultLine(id, customId, outcome);
     const release = (): void => memory.release();
     const [status, failure] = [statusOf(outcome), failureOf(outcome)];
     settler.add({ chunk: chunk.chunk, line, status, failure, data, usage, output, release });

@@ -75,6 +75,7 @@ async function runLine(outcomes: Outcome[], { retries = 2, request = withSchema,
   const result = await callLine({
     batch,
     line: 1,
+    id: 'batch_req_1',
     body: Buffer.from(JSON.stringify(request)),
     signal: new AbortController().signal,
     permit,

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { failedRequests, type FailedLines } from './failed-requests.ts';
 import { resultLine, type LineOutcome } from '../results/result-line.ts';
 
@@ -12,7 +13,7 @@ const input = [
   '{"custom_id":"d"}',
 ];
 const error = (line: number, id: string, outcome: LineOutcome): Buffer =>
-  Buffer.concat([resultLine(batchId, line, Buffer.from(JSON.stringify(id)), outcome), Buffer.from('\n')]);
+  Buffer.concat([resultLine(batchLineId(batchId, line), Buffer.from(JSON.stringify(id)), outcome), Buffer.from('\n')]);
 const body = Buffer.from('{"error":{"code":"batch_expired"}}');
 const errors = Buffer.concat([
   error(2, 'b', { kind: 'response', statusCode: 500, requestId: 'r', body }),

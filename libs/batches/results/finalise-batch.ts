@@ -8,7 +8,7 @@ import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import { newId } from '#libs/kernel/ids.ts';
+import { batchLineId, newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createShortPieces } from '#libs/kernel/sharing/short-pieces.ts';
@@ -172,7 +172,7 @@ async function writeLines(
       if (data === lostResult) {
         lost += kind === 'output' ? 1 : 0;
         const error = { kind: 'error' as const, code: 'result_lost', message: unansweredMessages.result_lost };
-        page.error.push(resultLine(batch.id, line, nullText, error));
+        page.error.push(resultLine(batchLineId(batch.id, line), nullText, error));
       } else if (data !== undefined) {
         page[kind].push(data);
         pageBytes += data.length;

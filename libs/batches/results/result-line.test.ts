@@ -11,7 +11,11 @@ const answer = (body: string, statusCode = 200): LineOutcome => ({
 });
 
 test('an answer is a line with the four keys of a batch output, the body as it came', () => {
-  const line = resultLine('batch_1', 0, Buffer.from('"mine"'), answer('{"id": "x",  "seed": 12345678901234567890}'));
+  const line = resultLine(
+    batchLineId('batch_1', 0),
+    Buffer.from('"mine"'),
+    answer('{"id": "x",  "seed": 12345678901234567890}'),
+  );
   expect(line.toString()).toBe(
     `{"id":"${batchLineId('batch_1', 0)}","custom_id":"mine","response":{"status_code":200,"request_id":"req_1",` +
       `"body":{"id": "x",  "seed": 12345678901234567890}},"error":null}`,
@@ -20,7 +24,7 @@ test('an answer is a line with the four keys of a batch output, the body as it c
 
 test('a line without an answer has an error and no response', () => {
   const outcome: LineOutcome = { kind: 'error', code: 'batch_expired', message: unansweredMessages.batch_expired };
-  const line = resultLine('batch_1', 7, Buffer.from('"mine"'), outcome);
+  const line = resultLine(batchLineId('batch_1', 7), Buffer.from('"mine"'), outcome);
   expect(JSON.parse(line.toString())).toEqual({
     id: batchLineId('batch_1', 7),
     custom_id: 'mine',
@@ -34,19 +38,26 @@ test('a line without an answer has an error and no response', () => {
 
 test('the custom_id is written exactly as it was in the input', () => {
   const raw = String.raw`"\u00e9\/\n"`;
-  expect(resultLine('batch_1', 0, Buffer.from(raw), answer('{}')).toString()).toContain(`"custom_id":${raw},`);
+  expect(resultLine(batchLineId('batch_1', 0), Buffer.from(raw), answer('{}')).toString()).toContain(
+    `"custom_id":${raw},`,
+  );
 });
 
 test('line breaks between the tokens of a body become spaces, so that it stays one line', () => {
   const body = '{\r\n  "text": "a\\nb",\n  "n": 1\r}\n';
-  const line = resultLine('batch_1', 0, Buffer.from('"c"'), answer(body)).toString();
+  const line = resultLine(batchLineId('batch_1', 0), Buffer.from('"c"'), answer(body)).toString();
   expect(line).not.toMatch(/[\r\n]/);
   expect(JSON.parse(line).response.body).toEqual({ text: 'a\nb', n: 1 });
 });
 
 test("the provider's own buffer is not modified", () => {
   const body = Buffer.from('{\n}');
-  resultLine('batch_1', 0, Buffer.from('"c"'), { kind: 'response', statusCode: 200, requestId: 'r', body });
+  resultLine(batchLineId('batch_1', 0), Buffer.from('"c"'), {
+    kind: 'response',
+    statusCode: 200,
+    requestId: 'r',
+    body,
+  });
   expect(body.toString()).toBe('{\n}');
 });
 
@@ -55,7 +66,11 @@ test('any JSON, however it is formatted, is the same when read from its line', (
     fc.property(fc.json(), fc.constantFrom('', ' ', '\t', '\n', '\r\n'), fc.string(), (json, indent, customId) => {
       const value: unknown = JSON.parse(json);
       const body = JSON.stringify(value, null, indent).replaceAll('\n', indent === '\r\n' ? '\r\n' : '\n');
-      const line = resultLine('batch_1', 3, Buffer.from(JSON.stringify(customId)), answer(body)).toString();
+      const line = resultLine(
+        batchLineId('batch_1', 3),
+        Buffer.from(JSON.stringify(customId)),
+        answer(body),
+      ).toString();
       expect(line).not.toMatch(/[\r\n]/);
       expect(JSON.parse(line)).toEqual({
         id: batchLineId('batch_1', 3),

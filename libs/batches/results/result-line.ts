@@ -56,12 +56,12 @@ const textUpTo = (value: unknown, lengthMax: number): string | null =>
   typeof value === 'string' && value !== '' ? toStorableText(value.slice(0, lengthMax)) : null;
 
 /**
- * The exact line of the output or error file, without its line end: the four members (RESULT-1), the custom_id as its
- * raw JSON text, and the provider's bytes as they came. Raw CR and LF in the body become spaces; in valid JSON they can
+ * The exact line of the output or error file, without its line end: the four members (RESULT-1), with the `batchLineId`
+ * of the line, the custom_id as its raw JSON text, and the provider's bytes as they came. Raw CR and LF in the body become spaces; in valid JSON they can
  * only be whitespace between tokens.
  */
-export function resultLine(batchId: string, line: number, customId: Buffer, outcome: LineOutcome): Buffer {
-  const head = `{"id":"${batchLineId(batchId, line)}","custom_id":`;
+export function resultLine(id: string, customId: Buffer, outcome: LineOutcome): Buffer {
+  const head = `{"id":"${id}","custom_id":`;
   if (outcome.kind === 'error') {
     const error = JSON.stringify({ code: outcome.code, message: outcome.message });
     return Buffer.concat([Buffer.from(head), customId, Buffer.from(`,"response":null,"error":${error}}`)]);
@@ -88,7 +88,7 @@ export function unansweredLine(
 ): Buffer {
   const code = unansweredCode(batch);
   const error = { kind: 'error' as const, code, message: unansweredMessages[code] };
-  return resultLine(batch.id, line, customId ?? nullText, error);
+  return resultLine(batchLineId(batch.id, line), customId ?? nullText, error);
 }
 
 const nullText = Buffer.from('null');

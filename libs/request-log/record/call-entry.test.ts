@@ -77,6 +77,13 @@ const costOf = (...given: Parameters<typeof entryOf>) => {
   return { cost, saved, isEstimate, isPriced: version === table.version, unpriced };
 };
 
+test('times are kept to the microsecond, without the tail of a fraction in binary', () => {
+  const attempts = [attempt({ durationMs: 0.1 }), attempt({ durationMs: 0.2 })];
+  const { entry } = entryOf({ attempts, firstEventMs: 1.000_049 }, {}, { durationMs: 1.662_275_000_002_409_8 });
+  expect(entry).toMatchObject({ duration_ms: 1.662, upstream_ms: 0.3, first_event_ms: 1 });
+  expect(entryOf({}).entry).toMatchObject({ duration_ms: 50, upstream_ms: 0, first_event_ms: null });
+});
+
 test('a row has everything that the log is searched by', () => {
   const config = { id: 'config_1', slug: 'main', version: 3 };
   const plan = compileConfig(ConfigInput.parse({ strategy: { mode: 'fallback' }, targets: [{}, {}] }));

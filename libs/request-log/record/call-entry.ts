@@ -10,7 +10,7 @@ import { countRequestUnits } from './request-units.ts';
 export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntry {
   const { call, end } = logged;
   const units = end.units ?? (isMade(end) ? countRequestUnits(logged) : null);
-  const cost = costs.of({ ...logged, end: units === null ? end : { ...end, units } });
+  const cost = costs.of({ call, method: logged.method, end: units === null ? end : { ...end, units } });
   const steps = selectSteps(logged.startedAtMs, listAttempts(call, end), call.guardrailRuns, logged.kind);
   return readColumns({ ended: logged, units, cost, steps, verdicts: listVerdicts(call.guardrailRuns) });
 }

@@ -1,4 +1,5 @@
-import { Counter, Histogram, type Registry } from 'prom-client';
+import { Counter, type Registry } from 'prom-client';
+import { FixedHistogram, type HistogramSeries } from '#libs/kernel/fixed-histogram.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { classifyCallOutcome, type CallOutcome } from '../row/call-outcome.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
@@ -27,12 +28,17 @@ const durationBuckets = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 12
 const registers: Registry[] = [];
 const ofModel = ['provider', 'model', 'kind'] as const;
 
+type ModelLabels = Record<(typeof ofModel)[number], string>;
+
 /**
  * The sums for the calls of one provider, model and kind. prom-client hashes the labels at each increment, which costs
  * more than the rest of an observation, so its counters are only filled when Prometheus asks.
  */
 type Counts = {
-  labels: Record<(typeof ofModel)[number], string>;
+  labels: ModelLabels;
+  durations: HistogramSeries;
+  /** Absent until the first streamed answer. */
+  firstEvents?: HistogramSeries;
   outcomes: Record<CallOutcome, number>;
   tokens: { input: number; cached: number; output: number; reasoning: number };
   dollars: number;
@@ -43,7 +49,6 @@ type Counts = {
  * model gets a label only after one of its calls has succeeded, within the limits above.
  */
 export function createCallMetrics(): CallMetrics {
-  const counts = new ModelCounts();
   const codes = new Set<string>();
   const errors = new Counter({
     name: 'sluice_call_errors_total',
@@ -51,20 +56,17 @@ export function createCallMetrics(): CallMetrics {
     labelNames: ['provider', 'kind', 'code'],
     registers,
   });
-  const durations = new Histogram({
+  const durations = new FixedHistogram<keyof ModelLabels>({
     name: 'sluice_call_duration_seconds',
     help: 'Seconds from the arrival of a call to the end of its answer, with all attempts.',
-    labelNames: ofModel,
     buckets: durationBuckets,
-    registers,
   });
-  const firstEvents = new Histogram({
+  const firstEvents = new FixedHistogram<keyof ModelLabels>({
     name: 'sluice_call_first_event_seconds',
     help: 'Seconds to the first event of a streamed answer: the time to the first token.',
-    labelNames: ofModel,
     buckets: durationBuckets,
-    registers,
   });
+  const counts = new ModelCounts(durations);
   const cacheAnswers = new Counter({
     name: 'sluice_call_cache_total',
     help: 'Lookups in the response cache, by provider and result (hit, miss, refresh, disabled).',
@@ -84,11 +86,12 @@ export function createCallMetrics(): CallMetrics {
       if (kind === 'imported') return;
       const provider = entry.provider === null ? 'none' : (findProvider(entry.provider)?.id ?? 'other');
       const sums = counts.find(provider, kind, entry);
-      const { labels } = sums;
       sums.outcomes[classifyCallOutcome(entry)] += 1;
-      if (entry.duration_ms >= 0) durations.observe(labels, entry.duration_ms / 1_000);
-      if (entry.first_event_ms !== null && entry.first_event_ms >= 0)
-        firstEvents.observe(labels, entry.first_event_ms / 1_000);
+      if (entry.duration_ms >= 0) sums.durations.observe(entry.duration_ms / 1_000);
+      if (entry.first_event_ms !== null && entry.first_event_ms >= 0) {
+        sums.firstEvents ??= firstEvents.addSeries(sums.labels);
+        sums.firstEvents.observe(entry.first_event_ms / 1_000);
+      }
       sums.tokens.input += plausible(entry.input_tokens);
       sums.tokens.cached += plausible(entry.cached_tokens);
       sums.tokens.output += plausible(entry.output_tokens);
@@ -103,8 +106,9 @@ export function createCallMetrics(): CallMetrics {
       if (status === 246 || status === 446) verdicts.inc({ provider, verdict: status === 446 ? 'denied' : 'failed' });
     },
     registerIn(registry) {
-      for (const metric of [...createSumCounters(counts), errors, durations, firstEvents, cacheAnswers, verdicts])
-        registry.registerMetric(metric);
+      for (const counter of [...createSumCounters(counts), errors]) registry.registerMetric(counter);
+      for (const histogram of [durations, firstEvents]) histogram.registerIn(registry);
+      for (const counter of [cacheAnswers, verdicts]) registry.registerMetric(counter);
     },
   };
 }
@@ -165,9 +169,14 @@ function codeLabel(codes: Set<string>, code: string): string {
 
 /** The sums by provider, model and kind, within the limits for models. */
 class ModelCounts {
+  readonly #durations: FixedHistogram<keyof ModelLabels>;
   readonly #byProvider = new Map<string, Map<string, { live?: Counts; batch?: Counts }>>();
   readonly #modelsOfWorkspace = new Map<string, number>();
   #models = 0;
+
+  constructor(durations: FixedHistogram<keyof ModelLabels>) {
+    this.#durations = durations;
+  }
 
   find(provider: string, kind: 'live' | 'batch', entry: RequestLogEntry): Counts {
     let ofProvider = this.#byProvider.get(provider);
@@ -176,8 +185,12 @@ class ModelCounts {
     const model = asked === null ? 'none' : this.#isNamed(ofProvider, asked, entry) ? asked : 'other';
     let ofKinds = ofProvider.get(model);
     if (ofKinds === undefined) ofProvider.set(model, (ofKinds = {}));
-    return (ofKinds[kind] ??= {
-      labels: { provider, model, kind },
+    const known = ofKinds[kind];
+    if (known !== undefined) return known;
+    const labels = { provider, model, kind };
+    return (ofKinds[kind] = {
+      labels,
+      durations: this.#durations.addSeries(labels),
       outcomes: { succeeded: 0, refused: 0, failed: 0 },
       tokens: { input: 0, cached: 0, output: 0, reasoning: 0 },
       dollars: 0,

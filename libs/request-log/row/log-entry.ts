@@ -7,8 +7,11 @@ import { columnList, type Column, type NamesWith, type RequestLogTable } from '.
  */
 export type RequestLogEntry = { -readonly [Name in NamesWith<{ from: unknown }>]: RequestLogTable[Name] };
 
-/** An entry with its position in the log. */
-export type LogRow = RequestLogEntry & Pick<RequestLogTable, 'recorded_on' | 'id' | 'sequence'>;
+/** Where a row is in the log. */
+export type RowPosition = Pick<RequestLogTable, 'recorded_on' | 'id' | 'sequence'>;
+
+/** An entry with its position. */
+export type LogRow = RequestLogEntry & RowPosition;
 
 /** The columns of a `LogRow`, in the order in which rows are written. */
 export const rowColumns = columnList.filter(([name]) => name !== 'process_id') as [keyof LogRow, Column][];
@@ -27,24 +30,15 @@ type TextColumn = NamesWith<{ type: 'text'; from: unknown }>;
  * while the database is unavailable. Nearly always returns the entry itself, at the cost of a few length checks.
  */
 export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
-  for (const column of textColumns) {
-    const text = entry[column];
-    if (text !== null && text.length > logTextMax) return cutTexts(entry);
-  }
-  return entry;
+  if (!textColumns.some((column) => isLong(entry[column]))) return entry;
+  return { ...entry, ...Object.fromEntries(textColumns.map((column) => [column, boundText(entry[column])])) };
 }
 
-function cutTexts(entry: RequestLogEntry): RequestLogEntry {
-  const cut: Partial<Record<keyof RequestLogEntry, string>> = {};
-  for (const column of textColumns) {
-    const text = entry[column];
-    // Copied through bytes: a plain slice would retain the long text in memory, and could end in half a character.
-    if (text !== null && text.length > logTextMax) {
-      cut[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
-    }
-  }
-  return { ...entry, ...cut } as RequestLogEntry;
-}
+/** Copied through bytes: a plain slice would retain the long text in memory, and could end in half a character. */
+export const boundText = (text: string | null): string | null =>
+  isLong(text) ? Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…' : text;
+
+const isLong = (text: string | null): text is string => typeof text === 'string' && text.length > logTextMax;
 
 /** Estimates the memory of a waiting entry in bytes. */
 export function entrySizeBytes({ metadata, steps, guardrails }: RequestLogEntry): number {

@@ -2,12 +2,13 @@ import { expect, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { batchLineId } from '#libs/kernel/ids.ts';
 import { logEntry } from '#test/log-entry.ts';
+import { sealRows } from '#test/seal-rows.ts';
 import { createCopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
 import type { LogRow } from '../row/log-entry.ts';
 import { newLogUuid } from '../row/log-id.ts';
-import { readAllRows, sealRows, type SealedRows } from './sealed-rows.ts';
+import { readAllRows, type SealedRows } from './sealed-rows.ts';
 
 const databaseError = (code: string, fields: object = {}): Error =>
   Object.assign(new Error(`SQLSTATE ${code}`), { code, severity: 'ERROR', ...fields });
@@ -23,7 +24,7 @@ const rowsOf = (count: number, day = '2026-11-21'): LogRow[] =>
 /** Several seals, as the request log passes them on. */
 const sealed = (rows: readonly LogRow[]): SealedRows[] =>
   Array.from({ length: Math.ceil(rows.length / 10) }, (_, index) =>
-    sealRows(rows.slice(index * 10, index * 10 + 10), 'process', 10_000),
+    sealRows(rows.slice(index * 10, index * 10 + 10), 'process'),
   );
 
 /** A writer over a fake table; `refuse` throws the errors of Postgres. */

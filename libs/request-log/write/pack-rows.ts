@@ -51,7 +51,7 @@ const minuteMs = 60_000;
  * neither is a row with a number that is not finite, because it has to be cleaned.
  */
 export function packRows(rows: readonly LogRow[]): RowsAndPacks {
-  if (rows.length < packLinesMin || !rows.some(isPackable)) return { rows, packs: [] };
+  if (rows.length < packLinesMin) return { rows, packs: [] };
   const groups: { first: LogRow; minute: number; rows: LogRow[] }[] = [];
   for (const row of rows) {
     if (!isPackable(row)) continue;
@@ -92,7 +92,6 @@ const isPackable = (row: LogRow): boolean =>
   row.batch_id !== null &&
   row.batch_line !== null &&
   row.bodies_blob === null &&
-  row.request_id === batchLineId(row.batch_id, row.batch_line) &&
   numbersPerLine.every((name) => row[name] === null || Number.isFinite(row[name]));
 
 const sameJson = (a: object | null, b: object | null): boolean =>

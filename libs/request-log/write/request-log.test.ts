@@ -56,17 +56,6 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('times are kept to the microsecond, without the tail of a fraction in binary', async () => {
-  const { log, groups } = createLog();
-  log.record(logEntry({ duration_ms: 1.662_275_000_002_409_8, first_event_ms: 0.1 + 0.2 }));
-  log.record(logEntry({ first_event_ms: null }));
-  await vi.advanceTimersByTimeAsync(250);
-  expect(groups[0]).toMatchObject([
-    { duration_ms: 1.662, first_event_ms: 0.3 },
-    { duration_ms: 812.25, first_event_ms: null },
-  ]);
-});
-
 describe('groups', () => {
   test('64 rows are written at once, together', async () => {
     const { record, sizes } = createLog();
@@ -216,7 +205,7 @@ describe('a database that is away', () => {
   });
 
   test('the log is full when the waiting rows hold as much memory as they may', async () => {
-    const { log } = createLog({ queueBytesMax: 100_000 });
+    const { log } = createLog({ queueBytesMax: 50_000 });
     const metadata = Object.fromEntries(Array.from({ length: 64 }, (_, index) => [`name${index}`, 'x'.repeat(128)]));
     log.record(logEntry({ metadata }));
     expect(log.isFull()).toBe(false);

@@ -3,7 +3,7 @@ import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/backgrou
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import { recoverRows } from './recover-rows.ts';
-import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from '../row/log-entry.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 import { newLogUuid, utcDay } from '../row/log-id.ts';
 import { ensureLogPartition, nextDay } from './log-partitions.ts';
 import { createRowDelivery, type DeliveryDeps, type DeliveryStats } from './row-delivery.ts';
@@ -29,7 +29,7 @@ export type RequestLogDeps = Omit<DeliveryDeps, 'processId' | 'ensurePartition' 
   stopDeadlineMs?: number;
   /** How often the process reports its progress to the database. Default 15 s. */
   heartbeatMs?: number;
-  /** Called with each entry that is recorded, as it will be written. Must not throw. */
+  /** Called with each entry that is recorded. Must not throw. */
   observe?: (entry: RequestLogEntry) => void;
   /** For tests. */
   ensurePartition?: (day: string) => Promise<void>;
@@ -104,11 +104,10 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     stop: () => (stopping ??= stop()),
     record(entry) {
       const sequence = rows.added() + 1;
-      const bounded = boundEntry(entry);
       const recordedAtMs = clock.now();
-      rows.add(toRow(bounded, sequence, recordedAtMs), entrySizeBytes(bounded));
+      rows.add(entry, { recorded_on: utcDay(recordedAtMs), id: newLogUuid(recordedAtMs, sequence), sequence });
       processRecord.note(sequence, recordedAtMs);
-      deps.observe?.(bounded);
+      deps.observe?.(entry);
     },
     isFull: rows.isFull,
     flush: rows.flush,
@@ -131,17 +130,3 @@ const createPartitionLoop = (
     },
     logger,
   });
-
-// The spread must come first: only then does the runtime copy the entry as a whole instead of column by column.
-const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): LogRow => ({
-  ...entry,
-  duration_ms: toMicroseconds(entry.duration_ms),
-  upstream_ms: toMicroseconds(entry.upstream_ms),
-  first_event_ms: entry.first_event_ms === null ? null : toMicroseconds(entry.first_event_ms),
-  recorded_on: utcDay(recordedAtMs),
-  id: newLogUuid(recordedAtMs, sequence),
-  sequence,
-});
-
-// Measurements are not more precise. 1.6622750000024098 would only suggest so.
-const toMicroseconds = (ms: number): number => Math.round(ms * 1_000) / 1_000;

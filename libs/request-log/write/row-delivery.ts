@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { LogRow } from '../row/log-entry.ts';
+import type { RequestLogEntry, RowPosition } from '../row/log-entry.ts';
 import { createCopyRows, type CopyRows } from './copy-rows.ts';
 import { createGroupSchedule, type GroupOptions } from './group-schedule.ts';
 import { createGroupWriter, logLostRows } from './group-writer.ts';
@@ -113,9 +113,9 @@ export function createRowDelivery(deps: DeliveryDeps) {
   };
 
   return {
-    add(row: LogRow, sizeBytes: number): void {
+    add(entry: RequestLogEntry, position: RowPosition): void {
       added += 1;
-      waiting.add(row, sizeBytes);
+      waiting.add(entry, position);
       if (isBehind()) startKeeping();
       schedule.wake();
     },

@@ -1,8 +1,16 @@
 import { NotEncodableError } from './insert-rows.ts';
+import { CopyText, readLines, toArrayText, type Elements, type Field } from './copy-text.ts';
 import { getIdRange, type IdRange } from './log-change.ts';
 import { packColumns, packRows, unpackRows, type LogPack, type RowsAndPacks } from './pack-rows.ts';
-import type { Column } from '../columns.ts';
-import { rowColumns, type LogRow } from '../row/log-entry.ts';
+import {
+  boundEntry,
+  boundText,
+  entrySizeBytes,
+  rowColumns,
+  type LogRow,
+  type RequestLogEntry,
+  type RowPosition,
+} from '../row/log-entry.ts';
 
 /**
  * Rows on their way into the log, outside of V8's heap. As objects, thousands of them would live just long enough to
@@ -24,24 +32,97 @@ export type SealedRows = {
 };
 
 /** All rows of a seal, those of its packs included. */
-export function readAllRows({ content }: SealedRows): LogRow[] {
-  const { rows, packs } = content();
-  return [...rows, ...packs.flatMap(unpackRows)].toSorted((a, b) => a.sequence - b.sequence);
-}
+export const readAllRows = ({ content }: SealedRows): LogRow[] => unpackAll(content());
 
-/** Seals rows that take `openBytes` as objects. Never throws. */
-export function sealRows(rows: readonly LogRow[], processId: string, openBytes: number): SealedRows {
-  const content = packRows(rows);
-  const copyData = toCopyData(content, processId);
-  const kept = copyData === null ? { rows: [...rows], packs: [] } : null;
-  return {
-    count: rows.length,
-    sizeBytes: copyData?.length ?? openBytes,
-    days: [...new Set(rows.map((row) => row.recorded_on))],
-    ids: getIdRange(rows),
-    copyData,
-    content: () => kept ?? decode(copyData as Buffer),
-  };
+const unpackAll = ({ rows, packs }: RowsAndPacks): LogRow[] =>
+  [...rows, ...packs.flatMap(unpackRows)].toSorted(bySequence);
+
+const bySequence = (a: LogRow, b: LogRow): number => a.sequence - b.sequence;
+
+/**
+ * Collects rows, and seals them. The row of a live call is written as text immediately, and never exists as an object
+ * with its position. Lines of batches stay objects until the seal, which makes packs of them.
+ */
+export class RowSealer {
+  /** The number of rows since the last seal. */
+  count = 0;
+  readonly #processId: string;
+  readonly #rows = new CopyText();
+  readonly #packs = new CopyText();
+  #lines: LogRow[] = [];
+  /** Rows with a value that cannot be represented in JSON either. The INSERT will report it. */
+  #unwritable: LogRow[] = [];
+  #objectBytes = 0;
+  #days: string[] = [];
+  #ids: IdRange = { first: '', last: '' };
+
+  constructor(processId: string) {
+    this.#processId = processId;
+  }
+
+  /** The memory of the rows since the last seal, in bytes. */
+  get sizeBytes(): number {
+    return this.#rows.length + this.#objectBytes;
+  }
+
+  /** Never throws. */
+  add(entry: RequestLogEntry, position: RowPosition): void {
+    const { id, recorded_on: day } = position;
+    if (this.count === 0) this.#ids = { first: id, last: id };
+    else if (id > this.#ids.last) this.#ids.last = id;
+    else if (id < this.#ids.first) this.#ids.first = id;
+    if (!this.#days.includes(day)) this.#days.push(day);
+    this.count += 1;
+    if (entry.kind !== 'batch' && this.#write(this.#rows, writeRow, entry, position)) return;
+    // The spread must come first: only then does the runtime copy the entry as a whole instead of column by column.
+    const row = { ...boundEntry(entry), ...position };
+    (entry.kind === 'batch' ? this.#lines : this.#unwritable).push(row);
+    this.#objectBytes += entrySizeBytes(row);
+  }
+
+  /** Seals the rows that were added since the last seal. Never throws. */
+  seal(): SealedRows {
+    const { rows, packs } = packRows(this.#lines);
+    for (const row of rows) if (!this.#write(this.#rows, writeRow, row, row)) this.#unwritable.push(row);
+    for (const pack of packs)
+      if (!this.#write(this.#packs, writePack, pack, pack)) this.#unwritable.push(...unpackRows(pack));
+    const data = toMessages([this.#rows, this.#packs]);
+    const unwritable = this.#unwritable;
+    const isWritable = unwritable.length === 0;
+    const kept = isWritable
+      ? null
+      : { rows: [...unpackAll(decode(data)), ...unwritable].toSorted(bySequence), packs: [] };
+    const sealed = {
+      count: this.count,
+      sizeBytes: isWritable ? data.length : this.sizeBytes,
+      days: this.#days,
+      ids: this.#ids,
+      copyData: isWritable ? data : null,
+      content: () => kept ?? decode(data),
+    };
+    this.#rows.truncate(0);
+    this.#packs.truncate(0);
+    this.#lines = [];
+    this.#unwritable = [];
+    this.#objectBytes = 0;
+    this.#days = [];
+    this.count = 0;
+    return sealed;
+  }
+
+  /** Returns whether the value could be written. */
+  #write<Value>(text: CopyText, write: WriteLine<Value>, value: Value, position: object): boolean {
+    const start = text.length;
+    try {
+      text.start(this.#processId);
+      write(text, value, position);
+      text.end();
+      return true;
+    } catch {
+      text.truncate(start);
+      return false;
+    }
+  }
 }
 
 /** Restores rows from the `copyData` of an earlier seal, by this or another process. */
@@ -69,113 +150,49 @@ function splitMessages(copyData: Buffer): [rows: Buffer, packs: Buffer] {
   return [copyData.subarray(0, packsAt), copyData.subarray(packsAt)];
 }
 
-function toCopyData({ rows, packs }: RowsAndPacks, processId: string): Buffer | null {
-  let texts: string[];
-  try {
-    texts = [encodeLines(processId, rows, rowFields), encodeLines(processId, packs, packColumns)];
-  } catch {
-    return null; // This value cannot be represented in JSON either. The INSERT will report it.
-  }
-  const sizes = texts.map((text) => Buffer.byteLength(text));
-  // A separate copy: a slice of the runtime's pool would keep the whole pool alive.
-  const data = Buffer.allocUnsafeSlow(sizes.reduce((sum, sizeBytes) => sum + messageHeadBytes + sizeBytes, 0));
+/** The messages with these lines. A separate copy: a slice of the runtime's pool would keep the whole pool alive. */
+function toMessages(texts: readonly CopyText[]): Buffer {
+  const data = Buffer.allocUnsafeSlow(texts.reduce((sum, { length }) => sum + messageHeadBytes + length, 0));
   let at = 0;
-  for (const [index, text] of texts.entries()) {
-    const sizeBytes = sizes[index] ?? 0;
+  for (const text of texts) {
     data.write('d', at);
-    data.writeUInt32BE(sizeBytes + 4, at + 1);
-    data.write(text, at + messageHeadBytes);
-    at += messageHeadBytes + sizeBytes;
+    data.writeUInt32BE(text.length + 4, at + 1);
+    text.copyTo(data, at + messageHeadBytes);
+    at += messageHeadBytes + text.length;
   }
   return data;
 }
 
-type Elements = readonly (string | number | Date | null)[];
+/** Writes all values of a line but the first. `position` has those that the entry of a row does not have. */
+type WriteLine<Value> = (text: CopyText, value: Value, position: object) => void;
 
-/** A column of a line of COPY. `isArray`: it has a list of values of this type. */
-type Field = { name: string; type: Column['type']; isRequired?: true | undefined; isArray: boolean };
 const rowFields: readonly Field[] = rowColumns.map(([name, column]) => ({ ...column, name, isArray: false }));
+const positions: ReadonlySet<string> = new Set(['recorded_on', 'id', 'sequence'] satisfies (keyof RowPosition)[]);
 
-/** Lines of COPY's text format (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). */
-function encodeLines(processId: string, values: readonly object[], fields: readonly Field[]): string {
-  let text = '';
-  for (const value of values as readonly Record<string, unknown>[]) {
-    text += processId;
-    for (const { name, isArray } of fields) {
-      text += '\t' + (isArray ? encodeArray(value[name] as Elements | null) : encodeField(value[name]));
-    }
-    text += '\n';
-  }
-  return text;
-}
+/** Compiled, like the code that fills entries: looking up each column by its name takes as long as writing it. */
+// oxlint-disable-next-line typescript/no-implied-eval -- the names come from the list of columns
+const writeRow = new Function(
+  'bound',
+  `return (text, entry, position) => { ${rowFields
+    .map(({ name, type }) => {
+      if (positions.has(name)) return `text.field(position.${name});`;
+      return type === 'text' ? `text.field(bound(entry.${name}));` : `text.field(entry.${name});`;
+    })
+    .join(' ')} }`,
+)(boundText) as WriteLine<RequestLogEntry>;
 
-function encodeField(value: unknown): string {
-  if (value === null || value === undefined) return '\\N';
-  if (typeof value === 'string') return escapeText(value);
-  // NaN and infinities become null, as in JSON.
-  if (typeof value === 'number') return Number.isFinite(value) ? String(value) : '\\N';
-  if (typeof value === 'boolean') return value ? 't' : 'f';
-  return value instanceof Date ? value.toISOString() : escapeText(JSON.stringify(value));
-}
+const writePack: WriteLine<LogPack> = (text, pack) => {
+  for (const { name, isArray } of packColumns)
+    text.field(isArray ? toArrayText(pack[name] as Elements | null) : pack[name]);
+};
 
-/** An array of numbers, times and texts (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO). */
-function encodeArray(values: Elements | null): string {
-  if (values === null) return '\\N';
-  const elements = values.map((value) => {
-    if (value === null) return 'NULL';
-    if (value instanceof Date) return value.toISOString();
-    return typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : String(value);
-  });
-  return escapeText(`{${elements.join(',')}}`);
-}
-
-const special = /[\\\t\n\r]/;
-const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
-const unescapes: Readonly<Record<string, string>> = { '\\\\': '\\', '\\t': '\t', '\\n': '\n', '\\r': '\r' };
-
-function escapeText(text: string): string {
-  return special.test(text) ? text.replace(/[\\\t\n\r]/g, (character) => escapes[character] ?? character) : text;
-}
-
-const unescapeText = (text: string): string => text.replace(/\\[\\tnr]/g, (pair) => unescapes[pair] ?? pair);
-
-/** What `toCopyData` wrote. Half a character in a text has become U+FFFD. */
+/** What `toMessages` wrote. */
 function decode(copyData: Buffer): RowsAndPacks {
   const [rows, packs] = splitMessages(copyData).map((message) => message.toString('utf8', messageHeadBytes));
   return {
-    rows: decodeLines(rows ?? '', rowFields) as LogRow[],
-    packs: decodeLines(packs ?? '', packColumns) as LogPack[],
+    rows: readLines(rows ?? '', rowFields) as LogRow[],
+    packs: readLines(packs ?? '', packColumns) as LogPack[],
   };
-}
-
-function decodeLines(text: string, fields: readonly Field[]): object[] {
-  const lines = text.split('\n').slice(0, -1);
-  return lines.map((line) => {
-    const [, ...values] = line.split('\t');
-    return Object.fromEntries(fields.map((field, index) => [field.name, decodeField(field, values[index] ?? '\\N')]));
-  });
-}
-
-function decodeField({ type, isRequired, isArray }: Field, field: string): unknown {
-  if (isArray) return field === '\\N' ? null : decodeArray(type, unescapeText(field));
-  const isNumber = type === 'integer' || type === 'float';
-  // A number that is never null was not finite. The code that cleans the row replaces it.
-  if (field === '\\N') return isNumber && isRequired === true ? Number.NaN : null;
-  if (isNumber) return Number(field);
-  if (type === 'boolean') return field === 't';
-  if (type === 'time') return new Date(field);
-  const text = unescapeText(field);
-  return type === 'json' ? JSON.parse(text) : text;
-}
-
-const element = /"((?:[^"\\]|\\.)*)"|([^{},]+)/gs;
-
-function decodeArray(type: Column['type'], array: string): unknown[] {
-  return Array.from(array.matchAll(element), ([, quoted, plain = '']) => {
-    if (quoted !== undefined) return quoted.replace(/\\(.)/gs, '$1');
-    if (plain === 'NULL') return null;
-    return type === 'time' ? new Date(plain) : Number(plain);
-  });
 }
 
 /** The COPYs of a group: for each table, its messages. Throws NotEncodableError. */

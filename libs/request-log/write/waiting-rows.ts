@@ -1,33 +1,33 @@
-import type { LogRow } from '../row/log-entry.ts';
+import type { RequestLogEntry, RowPosition } from '../row/log-entry.ts';
 import type { RowFile } from './row-file.ts';
-import { readAllRows, sealRows, type SealedRows } from './sealed-rows.ts';
+import { readAllRows, RowSealer, type SealedRows } from './sealed-rows.ts';
 
 /** The group that is being written to the database. */
 type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
 
-// Under full load, rows are objects for only a few milliseconds at this size, and it suits one write to Postgres.
+// Under full load, a seal of this size is full after a few milliseconds, and it suits one write to Postgres.
 const sealedRowsMax = 64;
 
-/** Rows in memory, oldest first: seals, then up to `sealedRowsMax` objects. */
+/** Rows in memory, oldest first: seals, then up to `sealedRowsMax` rows that are not sealed yet. */
 class RowMemory {
   /** The number of rows. */
   rows = 0;
-  bytes = 0;
-  readonly #processId: string;
+  readonly #open: RowSealer;
   #sealed: SealedRows[] = [];
-  #open: LogRow[] = [];
-  #openBytes = 0;
+  #sealedBytes = 0;
 
   constructor(processId: string) {
-    this.#processId = processId;
+    this.#open = new RowSealer(processId);
   }
 
-  add(row: LogRow, sizeBytes: number): void {
-    this.bytes += sizeBytes;
-    this.#openBytes += sizeBytes;
+  get bytes(): number {
+    return this.#sealedBytes + this.#open.sizeBytes;
+  }
+
+  add(entry: RequestLogEntry, position: RowPosition): void {
+    this.#open.add(entry, position);
     this.rows += 1;
-    this.#open.push(row);
-    if (this.#open.length === sealedRowsMax) this.#seal();
+    if (this.#open.count === sealedRowsMax) this.#seal();
   }
 
   /** All rows, as seals. */
@@ -49,18 +49,16 @@ class RowMemory {
     const dropped = this.#sealed.splice(0, count);
     for (const { count: rows, sizeBytes } of dropped) {
       this.rows -= rows;
-      this.bytes -= sizeBytes;
+      this.#sealedBytes -= sizeBytes;
     }
     return dropped;
   }
 
   #seal(): void {
-    if (this.#open.length === 0) return;
-    const rows = sealRows(this.#open, this.#processId, this.#openBytes);
-    this.bytes += rows.sizeBytes - this.#openBytes;
+    if (this.#open.count === 0) return;
+    const rows = this.#open.seal();
     this.#sealed.push(rows);
-    this.#open = [];
-    this.#openBytes = 0;
+    this.#sealedBytes += rows.sizeBytes;
   }
 }
 
@@ -112,7 +110,7 @@ export function createWaitingRows(options: {
   };
 
   return {
-    add: (row: LogRow, sizeBytes: number): void => memory.add(row, sizeBytes),
+    add: (entry: RequestLogEntry, position: RowPosition): void => memory.add(entry, position),
     /** Takes the next group, which stays counted until `done`. null if no row waits. Only one group can be taken at a time. */
     take: (): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null> =>
       isInMemoryOnly()

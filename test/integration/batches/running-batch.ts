@@ -19,7 +19,7 @@ import { insertRows, toRows, type NewResult } from '#libs/batches/results/stored
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { newId } from '#libs/kernel/ids.ts';
+import { batchLineId, newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import type { TestDatabase } from '#test/postgres.ts';
@@ -212,7 +212,7 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
     line,
     status: 200,
     failure: null,
-    data: resultLine(batchId, line, Buffer.from(`"line-${line}"`), outcome),
+    data: resultLine(batchLineId(batchId, line), Buffer.from(`"line-${line}"`), outcome),
     usage: {
       provider: 'p',
       model: 'm',

@@ -7,9 +7,9 @@ import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
 import { logColumns, type LogRow, type RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { newLogUuid } from '#libs/request-log/row/log-id.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
-import { sealRows } from '#libs/request-log/write/sealed-rows.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { sealRows } from '#test/seal-rows.ts';
 
 const database = useTestDatabase();
 const day = '2026-11-21';
@@ -38,7 +38,7 @@ const toRows = (entries: readonly RequestLogEntry[]): LogRow[] =>
 /** Copies rows in seals of 64, as the log does. */
 const copyRows = (processId: string, rows: readonly LogRow[], isBehind = false): Promise<void> => {
   const seals = Array.from({ length: Math.ceil(rows.length / 64) }, (_, index) =>
-    sealRows(rows.slice(index * 64, index * 64 + 64), processId, 0),
+    sealRows(rows.slice(index * 64, index * 64 + 64), processId),
   );
   return createCopyRows(pool)(seals, isBehind);
 };
@@ -109,7 +109,7 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
     const rows = toRows(entries);
     const insertRows = createInsertRows(database.db, processId);
     if (way === 'copy') await copyRows(processId, rows);
-    else await insertRows(way === 'insert' ? { rows, packs: [] } : sealRows(rows, processId, 0).content());
+    else await insertRows(way === 'insert' ? { rows, packs: [] } : sealRows(rows, processId).content());
     expect(await written(processId)).toEqual(rows);
   }
 });

@@ -12,14 +12,9 @@ import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import { logTextMax, type LogRow } from '#libs/request-log/row/log-entry.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
-import {
-  readAllRows,
-  messageBytes,
-  messageHeadBytes,
-  sealRows,
-  unsealRows,
-} from '#libs/request-log/write/sealed-rows.ts';
+import { readAllRows, messageBytes, messageHeadBytes, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { sealRows } from '#test/seal-rows.ts';
 import { hourMs, readKept, rollUpAll } from '../analytics/log-kit.ts';
 
 // A column is its entry in columns.ts and its migration. Here one is added as a developer would add it: both are made up, and
@@ -148,7 +143,7 @@ test('rows that a version without it left on disk have no value for it', () => {
     request_id: batchLineId('b', index),
     sequence: index,
   }));
-  const copyData = sealRows([row, ...lines], 'a process', 0).copyData as Buffer;
+  const copyData = sealRows([row, ...lines], 'a process').copyData as Buffer;
   const packsAt = messageBytes(copyData);
   const older = [copyData.subarray(0, packsAt), copyData.subarray(packsAt)].map((message) => {
     // Without the last column.

@@ -13,9 +13,10 @@ import { createCopyRows } from '#libs/request-log/write/copy-rows.ts';
 import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
 import { packRows } from '#libs/request-log/write/pack-rows.ts';
-import { readAllRows, sealRows, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
+import { readAllRows, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { sealRows } from '#test/seal-rows.ts';
 import { insertBatch } from './insert-batch.ts';
 import { rollUpAll } from '../analytics/log-kit.ts';
 
@@ -99,7 +100,7 @@ beforeAll(async () => {
   calls = makeCalls('ws_packs');
   for (const day of new Set(calls.map((row) => row.recorded_on))) await ensureLogPartition(db, day);
   const seals = Array.from({ length: Math.ceil(calls.length / 64) }, (_, index) =>
-    sealRows(calls.slice(index * 64, index * 64 + 64), packer, 0),
+    sealRows(calls.slice(index * 64, index * 64 + 64), packer),
   );
   await createCopyRows(pool)(seals.slice(0, 10), false);
   // What is written again after a lost answer is in the table already.
@@ -233,7 +234,7 @@ test('a missing pack shows as a gap', async () => {
 });
 
 test('rows are packed and unpacked without a change, through the disk too', () => {
-  const seal = sealRows(calls.slice(0, 64), packer, 0);
+  const seal = sealRows(calls.slice(0, 64), packer);
   expect(packRows(calls.slice(0, 64)).packs.length).toBeGreaterThan(0);
   expect(readAllRows(seal)).toEqual(calls.slice(0, 64));
   const read = unsealRows(seal.copyData as Buffer);
