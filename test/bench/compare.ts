@@ -61,7 +61,9 @@ function readOptions(): { ref: string; size: typeof full } {
 }
 
 async function compare(): Promise<Compared> {
-  const commit = await git('rev-parse', '--verify', '--short', `${ref}^{commit}`);
+  const commit = await git('rev-parse', '--verify', '--short', `${ref}^{commit}`).catch(() => {
+    throw new Error(`there is no commit ${ref}`);
+  });
   const directory = await makeScratchDirectory(cleanup);
   const root = await checkOut(commit, path.join(directory, 'checkout'), cleanup);
   const postgres = await startPostgres(directory, cleanup);
