@@ -27,3 +27,13 @@ test('a file in its way is an error', async () => {
 test.runIf(existsSync('/proc/self'))('a file system that has no room for folders is an error', async () => {
   await expect(makeFolder('/proc/sluice/below', 0o700)).rejects.toThrow('ENOENT');
 });
+
+test('concurrent calls create a missing parent together', async () => {
+  const root = ownFolder();
+  const rounds = Array.from({ length: 10 }, (_round, index) => path.join(root, `round-${index}`));
+  for (const parent of rounds) {
+    const folders = Array.from({ length: 8 }, (_folder, index) => path.join(parent, 'shared', `${index}`));
+    const created = await Promise.all(folders.map((folder) => makeFolder(folder, 0o700)));
+    expect(created).toEqual(folders.map(() => true));
+  }
+});

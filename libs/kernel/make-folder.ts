@@ -8,14 +8,22 @@ import path from 'node:path';
  */
 export async function makeFolder(folder: string, mode: number): Promise<boolean> {
   try {
+    return await makeOne(folder, mode);
+  } catch (error) {
+    const parent = path.dirname(folder);
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || parent === folder) throw error;
+    // A concurrent call can create the parent first, so the folder is tried again in either case, but only once.
+    await makeFolder(parent, mode);
+    return await makeOne(folder, mode);
+  }
+}
+
+async function makeOne(folder: string, mode: number): Promise<boolean> {
+  try {
     await mkdir(folder, { mode });
     return true;
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST' && (await stat(folder)).isDirectory()) return false;
-    const parent = path.dirname(folder);
-    // A missing parent has been created, so the next round ends.
-    if (code !== 'ENOENT' || parent === folder || !(await makeFolder(parent, mode))) throw error;
-    return await makeFolder(folder, mode);
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST' && (await stat(folder)).isDirectory()) return false;
+    throw error;
   }
 }

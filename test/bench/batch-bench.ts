@@ -1,8 +1,8 @@
 import { performance } from 'node:perf_hooks';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { rm } from 'node:fs/promises';
 import { writeInputFile } from './input-file.ts';
+import { startProbe } from './probe.ts';
 import { readFamilyCpuSeconds, readUsage, resetPeak } from './process-usage.ts';
 import { createSluiceClient, type BatchView, type SluiceClient } from './sluice-client.ts';
 import type { Stack } from './stack.ts';
@@ -41,7 +41,7 @@ export async function measureBatch(
   const resets = await Promise.all(processes.map(({ pid }) => resetPeak(pid)));
   const before = await readAll(stack);
   await client.takeLoopP99Ms();
-  const probe = startProbe(client);
+  const probe = startProbe(() => client.ping(), 50);
 
   const startedMs = performance.now();
   const fileId = await client.upload(file, fileBytes);
@@ -55,7 +55,7 @@ export async function measureBatch(
   });
   const endedMs = performance.now();
 
-  const probeP99Ms = await probe.stop();
+  const probeP99Ms = percentile(await probe.stop(), 0.99);
   const apiLoopP99Ms = await client.takeLoopP99Ms();
   const after = await readAll(stack);
   await assertComplete(client, batch, size.lines);
@@ -92,34 +92,65 @@ async function readAll({ api, worker, simulator, postgres }: Stack) {
   };
 }
 
+export type SmallBatchFigures = {
+  batches: number;
+  lines: number;
+  perSecond: number;
+  /** Processor time of one batch with all of its lines, in milliseconds. */
+  cpuMs: Record<'api' | 'worker' | 'postgres', number>;
+};
+
+const createdAtOnce = 16;
+
+/** Uploads and runs many batches of a few lines. Throws when one does not complete. */
+export async function measureSmallBatches(
+  stack: Stack,
+  { batches, lines }: { batches: number; lines: number },
+  onProgress: (text: string) => void,
+): Promise<SmallBatchFigures> {
+  const client = createSluiceClient(stack.apiUrl, stack.adminKey);
+  const file = path.join(stack.directory, 'small.jsonl');
+  const bytes = await writeInputFile(file, { lines, lineBytes: 400 });
+  const run = async (count: number): Promise<void> => {
+    const ids: string[] = [];
+    let left = count;
+    const create = async (): Promise<void> => {
+      while (left > 0) {
+        left -= 1;
+        ids.push((await client.createBatch(await client.upload(file, bytes))).id);
+      }
+    };
+    await Promise.all(Array.from({ length: createdAtOnce }, create));
+    // They run in about the order of their creation, so most have ended when they are looked at.
+    for (const id of ids) {
+      const { status, request_counts: counts } = await client.waitForEnd(id, () => {});
+      if (status !== 'completed' || counts.completed !== lines) throw new Error(`batch ${id} is ${status}`);
+    }
+  };
+  onProgress(`batches of ${lines} lines`);
+  await run(createdAtOnce * 2); // warms up
+  const before = await readAll(stack);
+  const startedMs = performance.now();
+  await run(batches);
+  const seconds = (performance.now() - startedMs) / 1_000;
+  const after = await readAll(stack);
+  const cpuMs = (of: (usage: typeof after) => number): number => ((of(after) - of(before)) / batches) * 1_000;
+  return {
+    batches,
+    lines,
+    perSecond: batches / seconds,
+    cpuMs: {
+      api: cpuMs(({ api }) => api.cpuSeconds),
+      worker: cpuMs(({ worker }) => worker.cpuSeconds),
+      postgres: cpuMs(({ postgresCpuSeconds }) => postgresCpuSeconds),
+    },
+  };
+}
+
 /** The figures of a batch that lost a line would mean nothing. */
 async function assertComplete(client: SluiceClient, batch: BatchView, lines: number): Promise<void> {
   const { completed } = batch.request_counts;
   const written = batch.output_file_id === null ? 0 : await client.countLines(batch.output_file_id);
   if (batch.status === 'completed' && completed === lines && written === lines) return;
   throw new Error(`the batch is ${batch.status} with ${completed} completed and ${written} written of ${lines} lines`);
-}
-
-/** Probes the API at a steady rate. `stop` returns the p99 of its answers in milliseconds. */
-function startProbe(client: SluiceClient): { stop(): Promise<number> } {
-  const latencies: number[] = [];
-  const stopped = new AbortController();
-  const running = (async () => {
-    while (!stopped.signal.aborted) {
-      const startedMs = performance.now();
-      await client.ping();
-      latencies.push(performance.now() - startedMs);
-      await delay(50);
-    }
-  })();
-  return {
-    async stop() {
-      stopped.abort();
-      await running;
-      return percentile(
-        latencies.toSorted((left, right) => left - right),
-        0.99,
-      );
-    },
-  };
 }

@@ -7,12 +7,12 @@ import { newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { runLogExport } from '#libs/request-log/read/run-log-export.ts';
 import { logExportModel } from '#libs/resources/log-exports.ts';
+import { metadata } from './append-events.ts';
 import { dayMs, hourMs, workspaceId, writeCalls } from './analytics-data.ts';
 
 type Format = 'ndjson' | 'parquet';
 export type ExportFigures = { rows: number; rowsPerSecond: Record<Format, number>; bytes: Record<Format, number> };
 
-const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 const fields = [
   'id',
   'created_at',

@@ -4,6 +4,7 @@ import {
   concurrency,
   measureTargets,
   modestPerSecond,
+  throughSluice,
   type LiveSize,
   type Target,
   type TargetFigures,
@@ -40,7 +41,7 @@ export async function startGenerator({ directory }: Stack, cleanup: Cleanup): Pr
 }
 
 async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<TargetName>[]> {
-  const { api, apiUrl, adminKey, simulator, simulatorUrl, directory } = stack;
+  const { api, simulator, simulatorUrl, directory } = stack;
   const plain = { 'content-type': 'application/json', authorization: 'Bearer sk-upstream' };
   const startBare = async (mode: 'request' | 'dispatch'): Promise<{ process: BenchProcess; origin: string }> => {
     const process = await startProcess({
@@ -71,12 +72,11 @@ async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<Targ
     'x-portkey-provider': 'openai',
     'x-portkey-custom-host': `${simulatorUrl}/v1`,
   };
-  const sluiceHeaders = { ...plain, authorization: `Bearer ${adminKey}`, 'x-gateway-virtual-key': 'simulator' };
   return [
     { name: 'direct', process: simulator, order: { origin: simulatorUrl, headers: plain } },
     { name: 'dispatch', process: dispatch.process, order: { origin: dispatch.origin, headers: plain } },
     { name: 'bare', process: bare.process, order: { origin: bare.origin, headers: plain } },
-    { name: 'sluice', process: api, order: { origin: apiUrl, headers: sluiceHeaders } },
+    { name: 'sluice', process: api, order: throughSluice(stack) },
     {
       name: 'portkey',
       process: portkey,

@@ -1,11 +1,8 @@
 import path from 'node:path';
-import { performance } from 'node:perf_hooks';
-import type { BatchEvent } from '#libs/batches/batch/batch.ts';
-import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import { newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { appendEvents } from './append-events.ts';
 import { readUsage } from './process-usage.ts';
 import { startProcess } from './start-process.ts';
 import { median } from './statistics.ts';
@@ -21,7 +18,6 @@ export type LogFigures = {
 };
 
 const writers = 8;
-const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 
 /**
  * Appends to a log, with separate streams for each writer, and then lets `sluice check records` fold and compare
@@ -37,28 +33,8 @@ export async function measureLog(
   const db = createDatabase(pool);
   try {
     const eventLog = createEventLog(db);
-    /** Every writer continues while `goOn` returns true. Returns events per second. */
-    const append = async (eventsPerTransaction: number, goOn: (appended: number, ms: number) => boolean) => {
-      const startedMs = performance.now();
-      let appended = 0;
-      const write = async (): Promise<void> => {
-        while (goOn(appended, performance.now() - startedMs)) {
-          // A thousand events are those of a batch of 64,000 lines.
-          const workspaceId = newId('ws_');
-          const id = newId('batch_');
-          for (let version = 0; version < 1_000 && goOn(appended, performance.now() - startedMs);) {
-            const events = Array.from({ length: eventsPerTransaction }, (_value, index) => eventOf(version + index));
-            await eventLog.transact({ workspaceId, streams: [id], metadata }, (unit) =>
-              unit.append(batchModel, id, events),
-            );
-            version += events.length;
-            appended += events.length;
-          }
-        }
-      };
-      await Promise.all(Array.from({ length: writers }, write));
-      return appended / ((performance.now() - startedMs) / 1_000);
-    };
+    const append = (eventsPerTransaction: number, goOn: (appended: number, ms: number) => boolean) =>
+      appendEvents(eventLog, { writers, eventsPerTransaction, goOn });
     await append(1, (_appended, ms) => ms < 1_000); // warms up
     onProgress('log: events one by one');
     const appendedSinglyPerSecond = await append(1, (_appended, ms) => ms < size.singlySeconds * 1_000);
@@ -71,7 +47,7 @@ export async function measureLog(
     let replayedEvents = 0;
     for (let replay = 0; replay < size.replays; replay += 1) {
       onProgress(`log: replay ${replay + 1} of ${size.replays}`);
-      const { events, durationMs, peakBytes } = await runReplay(connectionString, directory);
+      const { events, durationMs, peakBytes } = await checkRecords(connectionString, directory);
       replayedEvents = events;
       speeds.push(events / (durationMs / 1_000));
       peaks.push(peakBytes);
@@ -89,14 +65,16 @@ export async function measureLog(
   }
 }
 
-async function runReplay(
+/** Lets `sluice check records` compare all rows with the log, or also repair them. Throws if rows differ and it does not repair them. */
+export async function checkRecords(
   connectionString: string,
   directory: string,
+  flags: readonly '--repair'[] = [],
 ): Promise<{ events: number; durationMs: number; peakBytes: number }> {
   const replay = await startProcess({
     name: 'sluice check records',
     script: 'apps/cli/main.ts',
-    args: ['check', 'records', '--json'],
+    args: ['check', 'records', '--json', ...flags],
     environment: { DATABASE_URL: connectionString },
     logFile: path.join(directory, 'replay.log'),
   });
@@ -118,47 +96,4 @@ async function runReplay(
     clearInterval(sampler);
     await replay.stop();
   }
-}
-
-/** The events of a batch: created, validated, and then settled group by group. */
-function eventOf(version: number): BatchEvent {
-  if (version === 0) {
-    return {
-      type: 'batch.created',
-      data: {
-        input_file_id: 'file-bench',
-        endpoint: '/v1/chat/completions',
-        completion_window: '24h',
-        metadata: null,
-        expires_at: '2100-01-01T00:00:00.000Z',
-        output_expires_after: null,
-        target: { type: 'none' },
-        gateway_options: {},
-        headers: {},
-      },
-    };
-  }
-  if (version === 1) return { type: 'batch.validated', data: { line_count: 65_536, chunk_count: 256, model: null } };
-  const first = (version - 2) * 64 + 1;
-  return {
-    type: 'batch.lines_settled',
-    data: {
-      chunks: [{ chunk: Math.floor(first / 250), first_line: first, settled: '//////////8=' }],
-      completed: 64,
-      failed: 0,
-      usage: [
-        {
-          provider: 'openai',
-          model: 'sim-small',
-          input_tokens: 6_400,
-          cached_tokens: 0,
-          output_tokens: 3_200,
-          reasoning_tokens: 0,
-          cost: null,
-          price_version: null,
-        },
-      ],
-      results_root: String(first).padStart(64, '0'),
-    },
-  };
 }

@@ -6,8 +6,8 @@ import { median } from './statistics.ts';
 
 export type TargetFigures = {
   perSecond: number;
-  /** The same figure of each round, in order. */
-  perSecondByRound: readonly number[];
+  /** Figures of each round when saturated, in order. */
+  byRound: { perSecond: readonly number[]; p99Ms: readonly number[]; cpuMicroseconds: readonly number[] };
   p50Ms: number;
   p99Ms: number;
   /** At the moderate rate. */
@@ -49,7 +49,7 @@ export async function measureTargets<Name extends string>(
       onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name}`);
       // The first round of each target also compiles its code.
       const warmUpSeconds = round === 0 ? size.warmUpSeconds * 3 : size.warmUpSeconds;
-      const order = { ...orderFor(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
+      const order = { ...chatOrder(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
       const { figures, atWarm } = await runLoad(generator, order, () => readUsage(target.process.pid));
       const after = await readUsage(target.process.pid);
       cpu[target.name].push(((after.cpuSeconds - atWarm.cpuSeconds) / figures.requests) * 1_000_000);
@@ -58,7 +58,7 @@ export async function measureTargets<Name extends string>(
     for (const target of targets) {
       onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name} at ${modestPerSecond} requests/s`);
       const order = {
-        ...orderFor(target),
+        ...chatOrder(target),
         perSecond: modestPerSecond,
         warmUpSeconds: size.warmUpSeconds / 2,
         seconds: size.modestSeconds,
@@ -70,7 +70,11 @@ export async function measureTargets<Name extends string>(
   for (const { name, process } of targets) {
     figures[name] = {
       perSecond: median(saturated[name].map((round) => round.perSecond)),
-      perSecondByRound: saturated[name].map((round) => round.perSecond),
+      byRound: {
+        perSecond: saturated[name].map((round) => round.perSecond),
+        p99Ms: saturated[name].map((round) => round.p99Ms),
+        cpuMicroseconds: cpu[name],
+      },
       p50Ms: median(saturated[name].map((round) => round.p50Ms)),
       p99Ms: median(saturated[name].map((round) => round.p99Ms)),
       modestP50Ms: median(modest[name].map((round) => round.p50Ms)),
@@ -82,7 +86,18 @@ export async function measureTargets<Name extends string>(
   return figures;
 }
 
-function orderFor({ order }: Pick<Target<string>, 'order'>) {
+/** The address and the headers for calls with the admin key to the simulator. */
+export const throughSluice = ({ apiUrl, adminKey }: { apiUrl: string; adminKey: string }): Target<string>['order'] => ({
+  origin: apiUrl,
+  headers: {
+    'content-type': 'application/json',
+    authorization: `Bearer ${adminKey}`,
+    'x-gateway-virtual-key': 'simulator',
+  },
+});
+
+/** A chat completion of 1 KiB. */
+export function chatOrder({ order }: Pick<Target<string>, 'order'>) {
   const frame = (content: string): string =>
     JSON.stringify({ model: 'sim-small', messages: [{ role: 'user', content }], temperature: 0, max_tokens: 256 });
   const body = frame(promptOf(1, requestBytes - frame('').length));

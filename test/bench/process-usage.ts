@@ -10,12 +10,17 @@ const ticksPerSecond = 100;
 export async function readUsage(pid: number): Promise<Usage> {
   const [status, stat] = await Promise.all([readProc(pid, 'status'), readProc(pid, 'stat')]);
   const peak = /^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1];
-  // The name of the command, in parentheses, may itself contain spaces and parentheses.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const fields = fieldsIn(stat);
   return {
     residentPeakBytes: peak === undefined ? Number.NaN : Number(peak) * 1_024,
     cpuSeconds: (Number(fields[11]) + Number(fields[12])) / ticksPerSecond,
   };
+}
+
+/** The processor time of the main thread since the process began. */
+export async function readMainThreadSeconds(pid: number): Promise<number> {
+  const stat = fieldsIn(await readProc(pid, `task/${pid}/stat`));
+  return (Number(stat[11]) + Number(stat[12])) / ticksPerSecond;
 }
 
 /** Resets the peak of resident memory (proc(5), clear_refs). Returns false where the system does not allow it. */
@@ -49,11 +54,13 @@ async function pids(): Promise<number[]> {
 /** The fields of /proc/PID/stat after the command's name; none for a process that has ended meanwhile. */
 async function readStat(pid: number): Promise<string[]> {
   try {
-    const stat = await readProc(pid, 'stat');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fieldsIn(await readProc(pid, 'stat'));
   } catch {
     return [];
   }
 }
+
+/** The name of the command, in parentheses, can itself contain spaces and parentheses. */
+const fieldsIn = (stat: string): string[] => stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 
 const readProc = (pid: number, file: string): Promise<string> => readFile(`/proc/${pid}/${file}`, 'utf8');

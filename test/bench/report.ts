@@ -1,5 +1,5 @@
 import { kinds, summarise, type AnalyticsFigures } from './analytics-bench.ts';
-import type { BatchFigures } from './batch-bench.ts';
+import type { BatchFigures, SmallBatchFigures } from './batch-bench.ts';
 import type { ExportFigures } from './export-bench.ts';
 import type { FeatureFigures } from './feature-bench.ts';
 import type { TelemetryFigures } from './telemetry-bench.ts';
@@ -14,8 +14,8 @@ export type Row = { section: string; figure: string; value: string; mark?: strin
 const mebibyte = 1_048_576;
 const memoryMarkMb = 300;
 
-const whole = (value: number): string => Math.round(value).toLocaleString('en-US');
-const fixed = (value: number, digits: number): string => value.toFixed(digits);
+export const whole = (value: number): string => Math.round(value).toLocaleString('en-US');
+export const fixed = (value: number, digits: number): string => value.toFixed(digits);
 
 /** The rows of one batch. */
 export function batchRows(figures: BatchFigures): Row[] {
@@ -53,6 +53,16 @@ export function batchRows(figures: BatchFigures): Row[] {
   ];
 }
 
+/** The rows of many batches of a few lines. */
+export function smallBatchRows({ batches, lines, perSecond, cpuMs }: SmallBatchFigures): Row[] {
+  const section = `${whole(batches)} batches of ${whole(lines)} lines`;
+  const times = [cpuMs.api, cpuMs.worker, cpuMs.postgres].map((ms) => `${fixed(ms, 1)} ms`);
+  return [
+    { section, figure: 'upload → completed', value: `${fixed(perSecond, 1)} batches/s` },
+    { section, figure: 'processor time a batch: api, worker, postgres', value: times.join(', ') },
+  ];
+}
+
 const analyticsMarkMs = 200;
 
 /** The rows of analytics queries: of all, of each kind, and of each query. */
@@ -83,7 +93,7 @@ export function analyticsRows({ calls, rollupRows, queries }: AnalyticsFigures):
   ];
 }
 
-function memoryRow(section: string, figure: string, bytes: number): Row {
+export function memoryRow(section: string, figure: string, bytes: number): Row {
   return {
     section,
     figure,
@@ -151,7 +161,7 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
  * speed between rounds.
  */
 function throughputRatio(one: TargetFigures, other: TargetFigures): number {
-  const ofRounds = one.perSecondByRound.map((perSecond, round) => perSecond / (other.perSecondByRound[round] ?? 0));
+  const ofRounds = one.byRound.perSecond.map((perSecond, round) => perSecond / (other.byRound.perSecond[round] ?? 0));
   return median(ofRounds);
 }
 

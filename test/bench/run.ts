@@ -4,12 +4,16 @@ import pg from 'pg';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { measureAnalytics } from './analytics-bench.ts';
-import { measureBatch } from './batch-bench.ts';
+import { measureBatch, measureSmallBatches } from './batch-bench.ts';
 import { measureExports } from './export-bench.ts';
 import { measureFeatures } from './feature-bench.ts';
 import { measureTelemetry } from './telemetry-bench.ts';
 import { measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
+import { measureProfile } from './profile-bench.ts';
+import { profileRows } from './profile-rows.ts';
+import { measureRebuild } from './rebuild-bench.ts';
+import { rebuildRows, sealRows } from './record-rows.ts';
 import {
   analyticsRows,
   batchRows,
@@ -19,41 +23,59 @@ import {
   formatTable,
   liveRows,
   logRows,
+  smallBatchRows,
   type Row,
 } from './report.ts';
-import { createCleanup, createDatabaseBeside, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
+import { measureSeal } from './seal-bench.ts';
+import {
+  createCleanup,
+  createDatabaseBeside,
+  makeScratchDirectory,
+  startPostgres,
+  startStack,
+  stopStack,
+} from './stack.ts';
 
-// npm run bench [-- --quick] [-- --only batch|live|features|telemetry|log|exports|analytics]: measures Sluice on this machine, against
-// its targets and against other gateways.
+// Measures Sluice on this machine, against its targets and against other gateways. `--events`: how many events the rebuild of
+// the section `record` has. `--profile`: instead shows where the processor time of a call, of an event of a stream and of a
+// line of a batch goes.
 
-const sections = ['batch', 'live', 'features', 'telemetry', 'log', 'exports', 'analytics'] as const;
+const sections = ['batch', 'live', 'features', 'telemetry', 'log', 'record', 'exports', 'analytics'] as const;
 type Section = (typeof sections)[number];
 
-const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|telemetry|log|exports|analytics]';
+const usage = `usage: npm run bench -- [--quick] [--only ${sections.join('|')}] [--events NUMBER] [--profile]`;
 
 const full = {
   batches: [
     { lines: 50_000, lineBytes: 400 },
     { lines: 50_000, lineBytes: 4_000 },
   ],
+  smallBatches: { batches: 500, lines: 10 },
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   telemetry: { rounds: 7, seconds: 2, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
+  seal: { rounds: 5, seconds: 4, events: 200_000 },
+  rebuild: { events: 200_000, liveSeconds: 5, aloneSeconds: 10, states: 500 },
   exports: { hours: 3 },
   analytics: { rounds: 10, logMs: 24 * 3_600_000 },
+  profile: { seconds: 5, lines: 20_000 },
 };
 const quick: typeof full = {
   batches: [
     { lines: 5_000, lineBytes: 400 },
     { lines: 5_000, lineBytes: 4_000 },
   ],
+  smallBatches: { batches: 100, lines: 10 },
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   telemetry: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
+  seal: { rounds: 2, seconds: 2, events: 30_000 },
+  rebuild: { events: 30_000, liveSeconds: 2, aloneSeconds: 3, states: 100 },
   exports: { hours: 1 },
   analytics: { rounds: 3, logMs: 3_600_000 },
+  profile: { seconds: 2, lines: 2_000 },
 };
 
 const options = readOptions();
@@ -67,12 +89,25 @@ try {
   await cleanup.run();
 }
 
-function readOptions(): { wanted: ReadonlySet<Section>; sizes: typeof full } {
+function readOptions(): { wanted: ReadonlySet<Section | 'profile'>; sizes: typeof full } {
   try {
-    const { values } = parseArgs({ options: { quick: { type: 'boolean' }, only: { type: 'string' } } });
+    const { values } = parseArgs({
+      options: {
+        quick: { type: 'boolean', default: false },
+        profile: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        events: { type: 'string' },
+      },
+    });
+    const size = values.quick ? quick : full;
+    const events = Number(values.events ?? size.rebuild.events);
+    if (!(Number.isInteger(events) && events >= 1_000 && events <= 1_000_000))
+      throw new Error('--events must be a number from 1,000 to 1,000,000');
+    const sizes = { ...size, rebuild: { ...size.rebuild, events } };
+    if (values.profile) return { wanted: new Set(['profile']), sizes };
     const wanted = values.only === undefined ? sections : sections.filter((section) => section === values.only);
     if (wanted.length === 0) throw new Error(`there is no section ${values.only}`);
-    return { wanted: new Set(wanted), sizes: values.quick === true ? quick : full };
+    return { wanted: new Set(wanted), sizes };
   } catch (error) {
     console.error(`${error instanceof Error ? error.message : String(error)}\n${usage}`);
     process.exit(2);
@@ -95,8 +130,14 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
     }
     if (wanted.has('batch')) {
       for (const size of sizes.batches) rows.push(...batchRows(await measureBatch(stack, size, progress)));
+      rows.push(...smallBatchRows(await measureSmallBatches(stack, sizes.smallBatches, progress)));
     }
-    for (const each of [stack.worker, stack.api, stack.simulator]) await each.stop();
+    await stopStack(stack);
+  }
+  if (wanted.has('profile')) {
+    const stack = await startStack(directory, postgres, cleanup, { flags: ['--inspect=127.0.0.1:0'] });
+    rows.push(...profileRows(await measureProfile(stack, sizes.profile, cleanup, progress)));
+    await stopStack(stack);
   }
   /** A separate database, so that a section has only what it writes itself. */
   const createOwnDatabase = async (name: string): Promise<string> => {
@@ -108,6 +149,14 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   if (wanted.has('log')) {
     const connectionString = await createOwnDatabase('sluice_bench');
     rows.push(...logRows(await measureLog({ connectionString, directory }, sizes.log, progress)));
+  }
+  if (wanted.has('record')) {
+    const connectionString = await createOwnDatabase('sluice_seal_bench');
+    rows.push(...sealRows(await measureSeal({ connectionString, directory }, sizes.seal, progress)));
+    const own = { ...postgres, connectionString: await createOwnDatabase('sluice_rebuild_bench') };
+    const stack = await startStack(await makeScratchDirectory(cleanup), own, cleanup);
+    rows.push(...rebuildRows(await measureRebuild(stack, sizes.rebuild, cleanup, progress)));
+    await stopStack(stack);
   }
   if (wanted.has('exports')) {
     const connectionString = await createOwnDatabase('sluice_exports_bench');

@@ -3,13 +3,14 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import pg from 'pg';
 import { request } from 'undici';
-import { startOptions } from '#apps/platform/start-options.ts';
+import { startOptions as ownOptions } from '#apps/platform/start-options.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { startIdentityProvider, type IdentityProvider } from './identity-provider.ts';
-import { startProcess, type BenchProcess } from './start-process.ts';
+import { projectRoot, startProcess, type BenchProcess } from './start-process.ts';
 
 /** Sluice as in production (except for its addresses), in a scratch directory. */
 export type Stack = {
@@ -69,18 +70,34 @@ export async function createDatabaseBeside(adminUrl: string, ownerUrl: string, n
   return url.href;
 }
 
+type StackOptions = {
+  /** The checkout from which API and worker run. Default: this one. */
+  root?: string;
+  /** More flags for API and worker. */
+  flags?: readonly string[];
+};
+
 /** Starts simulator, API and worker as separate processes, ready for requests and batches. */
-export async function startStack(directory: string, postgres: EmbeddedPostgres, cleanup: Cleanup): Promise<Stack> {
+export async function startStack(
+  directory: string,
+  postgres: EmbeddedPostgres,
+  cleanup: Cleanup,
+  { root = projectRoot, flags = [] }: StackOptions = {},
+): Promise<Stack> {
+  const options = root === projectRoot ? ownOptions : await loadStartOptions(root);
   const start = async (
     app: 'api' | 'worker' | 'simulator',
     environment: Record<string, string>,
     name: string = app,
   ): Promise<BenchProcess> => {
+    const isMeasured = app !== 'simulator';
+    const own = isMeasured ? options[app] : ownOptions[app];
     const started = await startProcess({
       name,
       script: `apps/${app}/main.ts`,
-      flags: startOptions[app].flags,
-      environment: { ...startOptions[app].environment, ...environment },
+      root: isMeasured ? root : projectRoot,
+      flags: [...own.flags, ...(isMeasured ? flags : [])],
+      environment: { ...own.environment, ...environment },
       logFile: path.join(directory, `${name}.log`),
     });
     cleanup.add(() => started.stop());
@@ -118,6 +135,16 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
     environment,
     startApi,
   };
+}
+
+export async function stopStack({ worker, api, simulator }: Stack): Promise<void> {
+  for (const each of [worker, api, simulator]) await each.stop();
+}
+
+/** The flags with which another checkout starts its processes. They are part of what it costs. */
+async function loadStartOptions(root: string): Promise<typeof ownOptions> {
+  const file = pathToFileURL(path.join(root, 'apps/platform/start-options.ts')).href;
+  return ((await import(file)) as { startOptions: typeof ownOptions }).startOptions;
 }
 
 const listening = /"url":"(http:[^"]+)"/;

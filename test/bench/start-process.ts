@@ -16,7 +16,7 @@ export type BenchProcess = {
 
 const readyMs = 60_000;
 const stopMs = 10_000;
-const root = path.resolve(import.meta.dirname, '../..');
+export const projectRoot = path.resolve(import.meta.dirname, '../..');
 
 /**
  * Starts a Node process of this project with its own environment. Its output goes directly into a file, so that logging
@@ -24,15 +24,17 @@ const root = path.resolve(import.meta.dirname, '../..');
  */
 export async function startProcess(options: {
   name: string;
-  /** Relative to the project. */
+  /** Relative to the root. */
   script: string;
+  /** The checkout that runs. Default: this one. */
+  root?: string;
   args?: readonly string[];
   /** Flags for Node. */
   flags?: readonly string[];
   environment: Record<string, string>;
   logFile: string;
 }): Promise<BenchProcess> {
-  const { name, logFile } = options;
+  const { name, logFile, root = projectRoot } = options;
   const log = await open(logFile, 'w');
   const child = fork(path.join(root, options.script), [...(options.args ?? [])], {
     cwd: root,

@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { startGenerator } from './live-bench.ts';
-import { measureTargets, type LiveSize, type Target, type TargetFigures } from './measure-targets.ts';
+import { measureTargets, throughSluice, type LiveSize, type Target, type TargetFigures } from './measure-targets.ts';
 import type { Cleanup, Stack } from './stack.ts';
 
 type Name = 'off' | 'metrics' | 'hundredth' | 'tenth' | 'all';
@@ -30,18 +30,13 @@ export async function measureTelemetry(
   onProgress: (text: string) => void,
 ): Promise<TelemetryFigures> {
   const collector = await startCollector(cleanup);
-  const headers = {
-    'content-type': 'application/json',
-    authorization: `Bearer ${stack.adminKey}`,
-    'x-gateway-virtual-key': 'simulator',
-  };
-  const targets: Target<Name>[] = [{ name: 'off', process: stack.api, order: { origin: stack.apiUrl, headers } }];
+  const targets: Target<Name>[] = [{ name: 'off', process: stack.api, order: throughSluice(stack) }];
   for (const [name, environment] of Object.entries(variants) as [Name, Record<string, string>][]) {
     const { api, url } = await stack.startApi(`api-${name}`, {
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       ...environment,
     });
-    targets.push({ name, process: api, order: { origin: url, headers } });
+    targets.push({ name, process: api, order: throughSluice({ ...stack, apiUrl: url }) });
   }
   const figures = await measureTargets(targets, await startGenerator(stack, cleanup), size, onProgress);
   if (collector.bytes('/v1/traces') === 0) throw new Error('the collector got no spans');
