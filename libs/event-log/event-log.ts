@@ -36,6 +36,8 @@ export type Command = {
   workspaceId: string;
   /** Every stream that the work loads or appends to. They are locked before anything else happens. */
   streams: readonly string[];
+  /** Those of `streams` that begin with this command, so that they have no row to read. */
+  newStreams?: readonly string[];
   /** A function gets the row of the stream before its events. */
   metadata: EventMetadata | ((before: StreamRow | undefined) => EventMetadata);
 };
@@ -105,7 +107,7 @@ function createUnit(
   eventIds: string[],
 ): UnitOfWork {
   const locked = new Set(streams);
-  const rows = new Map<string, StreamRow | undefined>();
+  const rows = new Map<string, StreamRow | undefined>(command.newStreams?.map((id) => [id, undefined]));
   let appended = 0;
   const load: UnitOfWork['load'] = async <Row extends StreamRow, Event extends NewEvent>(
     model: InlineModel<Row, Event>,

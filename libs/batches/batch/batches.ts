@@ -87,6 +87,7 @@ export function createBatches(deps: {
       const command = {
         workspaceId: identity.workspaceId,
         streams: [id, ...(also?.streams ?? [])],
+        newStreams: batch.id === undefined ? [id] : [],
         metadata: work,
       };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {

@@ -5,7 +5,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
 import { sendTickets } from './tickets.ts';
-import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLimits } from './turns.ts';
+import { activate, activeWeight, chargeShare, hasOthers, nextTurn, type Claim, type ClaimLimits } from './turns.ts';
 
 // The states of a chunk. Its row is the only record of them.
 //
@@ -36,27 +36,47 @@ export type ChunkClaim = Pick<ChunkRow, 'batch_id' | 'chunk' | 'claim'> & { hold
 /** A byte range of an input file. `firstLine` counts from 1. */
 type Range = { offset: number; length: number; firstLine: number; lines: number };
 
-/** Validation has cut the input file of a batch into chunks, which begin as ready. Call `turnToLines` after it. */
+/**
+ * Validation has cut the input file of a batch into chunks, which begin as ready. Call it after `turnToLines`. `holder`:
+ * the process that holds the first chunk at once, as its first claim. Returns the first chunk.
+ */
 export async function insertChunks(
   tx: Transaction<Database>,
   batchId: string,
   ranges: readonly Range[],
-): Promise<void> {
+  holder: string | null = null,
+): Promise<ChunkRow> {
+  const rows = ranges.map((range, chunk) => newChunk(batchId, range, chunk));
+  const [first] = rows as [ChunkRow];
+  if (holder !== null) Object.assign(first, { state: 'held', holder, claim: 1 });
   const rowsPerStatement = 1_000;
-  for (let from = 0; from < ranges.length; from += rowsPerStatement) {
-    const rows = ranges.slice(from, from + rowsPerStatement).map((range, index) => ({
-      batch_id: batchId,
-      chunk: from + index,
-      byte_offset: range.offset,
-      byte_length: range.length,
-      range_first_line: range.firstLine,
-      first_line: range.firstLine,
-      line_count: range.lines,
-      settled: noneSettled(range.lines),
-    }));
-    await tx.insertInto('batch_chunk').values(rows).execute();
-  }
+  for (let from = 0; from < rows.length; from += rowsPerStatement)
+    await tx
+      .insertInto('batch_chunk')
+      .values(rows.slice(from, from + rowsPerStatement))
+      .execute();
+  return first;
 }
+
+const newChunk = (batchId: string, range: Range, chunk: number): ChunkRow => ({
+  batch_id: batchId,
+  chunk,
+  byte_offset: range.offset,
+  byte_length: range.length,
+  range_first_line: range.firstLine,
+  first_line: range.firstLine,
+  line_count: range.lines,
+  state: 'ready',
+  holder: null,
+  claim: 0,
+  due_at: null,
+  settled: noneSettled(range.lines),
+  repeated: null,
+  claim_end: null,
+  settled_before: 0,
+  claims_without_progress: 0,
+  snoozes: 0,
+});
 
 /**
  * ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. One
@@ -67,11 +87,9 @@ export async function claimChunk(
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<ChunkRow & { workspace_id: string }>> {
-  const { rows } = await sql<
-    ChunkRow & { workspace_id: string; is_claimed: boolean; found: boolean; weight: number; active_weight: number }
-  >`
+  const { rows } = await sql<Omit<Claim<never>, 'claimed'> & ChunkRow & { workspace_id: string; isClaimed: boolean }>`
     with ${nextTurn('lines', limits)}, me as materialized (${selectAlive(holder)}), turn as materialized (
-      select batch_id from batch_turn
+      select batch_id, ready from batch_turn
       where batch_id = (select batch_id from next) and work = 'lines' and ready > 0 and not paused
         and exists (select from me)
       for update skip locked
@@ -85,12 +103,13 @@ export async function claimChunk(
     ), taken as (
       update batch_turn set ready = ready - 1 where batch_id = (select batch_id from claimed)
     ), ${chargeShare('lines', sql`(select line_count from claimed)`)}
-    select exists (select from next) as found, ${activeWeight('lines', 64)} as active_weight,
-      (select workspace_id from next) as workspace_id, coalesce((select weight from next), 1) as weight,
-      claimed.batch_id is not null as is_claimed, claimed.*
+    select exists (select from next) as found, coalesce((select ready from turn), 1) - 1 as left,
+      ${hasOthers('lines', limits)} as others, ${activeWeight('lines', 64)} as "activeWeight",
+      coalesce((select weight from next), 1) as weight, (select workspace_id from next) as workspace_id,
+      claimed.batch_id is not null as "isClaimed", claimed.*
     from (select 1) as one left join claimed on true`.execute(db);
-  const [{ is_claimed: isClaimed, found, weight, active_weight: ofAll, ...chunk }] = rows as [(typeof rows)[number]];
-  return { claimed: isClaimed ? chunk : null, found, weight, activeWeight: ofAll };
+  const [{ found, left, others, weight, activeWeight: ofAll, isClaimed, ...chunk }] = rows as [(typeof rows)[number]];
+  return { claimed: isClaimed ? chunk : null, found, left, others, weight, activeWeight: ofAll };
 }
 
 /**
@@ -159,7 +178,7 @@ export async function wakeDue(db: Kysely<Database>, queue: JobQueue): Promise<bo
     const { rows: due } = await sql<{ batch_id: string }>`
       select distinct batch_id from batch_chunk where ${isDue} limit ${wokenMax}`.execute(tx);
     const woken = await wakeOf(tx, due, isDue);
-    if (files.length > 0) await sendTickets(queue, tx, 'small_files', files.length);
+    for (const [lane, turns] of Map.groupBy(files, (row) => row.lane)) await sendTickets(queue, tx, lane, turns.length);
     if (woken > 0) await sendTickets(queue, tx, 'lines', woken);
     return files.length + woken > 0;
   });
@@ -250,14 +269,13 @@ export async function dropChunks(tx: Transaction<Database>, batchId: string): Pr
     .execute();
 }
 
-/** Any state → done, because the batch has ended. */
-export async function endChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
-  await tx
-    .updateTable('batch_chunk')
-    .set({ state: 'done', holder: null, due_at: null })
-    .where('batch_id', '=', batchId)
-    .where('state', '<>', 'done')
-    .execute();
+/** Any state → done, and no turn any more, because the batch has ended. */
+export async function endBatchWork(tx: Transaction<Database>, batchId: string): Promise<void> {
+  // The count makes the turn be locked before the chunks.
+  await sql`
+    with ended as (delete from batch_turn where batch_id = ${batchId} returning batch_id)
+    update batch_chunk set state = 'done', holder = null, due_at = null
+    where (select count(*) from ended) >= 0 and batch_id = ${batchId} and state <> 'done'`.execute(tx);
 }
 
 /** held → done. Returns false when the claim was lost. */
@@ -304,22 +322,24 @@ export async function splitChunk(
 
 export type Half = Pick<ChunkRow, 'first_line' | 'line_count' | 'settled' | 'repeated'>;
 
-/** Locks the turn of a batch. */
-export async function lockTurn(
+/** Locks the turns of batches. */
+export async function lockTurns(
   tx: Transaction<Database>,
-  batchId: string,
-): Promise<(Readied & { work: string }) | undefined> {
+  batchIds: readonly string[],
+): Promise<(Readied & { work: string })[]> {
+  if (batchIds.length === 0) return [];
   return await tx
     .selectFrom('batch_turn')
     .select(['batch_id', 'workspace_id', 'lane', 'work'])
-    .where('batch_id', '=', batchId)
+    .where('batch_id', 'in', batchIds)
+    .orderBy('batch_id')
     .forUpdate()
-    .executeTakeFirst();
+    .execute();
 }
 
 /** Locks the turn of a batch. undefined: none of its lines is to be claimed any more. */
 export async function lockLines(tx: Transaction<Database>, batchId: string): Promise<Readied | undefined> {
-  const turn = await lockTurn(tx, batchId);
+  const [turn] = await lockTurns(tx, [batchId]);
   return turn?.work === 'lines' ? turn : undefined;
 }
 

@@ -24,8 +24,14 @@ import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '.
 import { Settler, type BatchSettler } from '../results/settler.ts';
 import { createPermitPool, type Permits, type PermitPool } from '../lines/permit-pool.ts';
 
-/** A chunk that a lane has claimed. */
-export type ClaimedChunk = { key: string; batchId: string; workspaceId: string; chunk: ChunkRow };
+/** A chunk that this process has claimed. `batch`: its batch as it was then, if that is known. */
+export type ClaimedChunk = {
+  key: string;
+  batchId: string;
+  workspaceId: string;
+  chunk: ChunkRow;
+  batch?: BatchRow | undefined;
+};
 
 type Deps = Omit<ConstructorParameters<typeof Settler>[0], 'signal' | 'remakePartition'> & {
   db: Kysely<Database>;
@@ -134,7 +140,8 @@ export class ChunkRunner {
     };
     const again: Again = (step) => retryDuringOutage(step, retrying);
     const { batchId, chunk } = claim.work;
-    const batch = await again(() => db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
+    const find = db.selectFrom('batch').selectAll().where('id', '=', batchId);
+    const batch = claim.work.batch ?? (await again(() => find.executeTakeFirst()));
     if (batch === undefined) throw new Error(`batch ${batchId} does not exist`);
     const settler = this.#settler.of({ id: batch.id, workspaceId: batch.workspace_id });
     const run: Run = { claim, batch, settler, again };

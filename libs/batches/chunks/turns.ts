@@ -60,15 +60,26 @@ export async function openTurn(tx: Transaction<Database>, batch: BatchRow, input
   return lane;
 }
 
-/** The lines of a batch come next, in `chunks` chunks. */
-export async function turnToLines(tx: Transaction<Database>, batch: BatchRow, chunks: number): Promise<void> {
-  await changeTurn(tx, batch, {
-    work: 'lines',
-    lane: 'lines',
-    ready: chunks,
-    paused: batch.paused_at !== null,
-    order_at: orderAt(batch, batch.total),
-  });
+/**
+ * The lines of a batch come next, in `chunks` chunks. `first`: the process that holds the first of them at once, and its
+ * lines; without effect if the process was given up. Returns how many chunks any process can claim.
+ */
+export async function turnToLines(
+  tx: Transaction<Database>,
+  batch: BatchRow,
+  chunks: number,
+  first: { holder: string; lines: number } | null = null,
+): Promise<number> {
+  const { workspace_id: workspaceId } = batch;
+  const change = { work: 'lines', lane: 'lines', ready: chunks, paused: batch.paused_at !== null } as const;
+  const ready = await changeTurn(tx, batch, { ...change, order_at: orderAt(batch, batch.total) }, first?.holder);
+  if (ready > 0) await activate(tx, 'lines', workspaceId);
+  // A workspace without other work pays nothing, because it joins at the virtual time of the others.
+  if (first !== null && ready < chunks)
+    await sql`
+      update batch_share set virtual_time = virtual_time + ${first.lines} / weight
+      where lane = 'lines' and workspace_id = ${workspaceId} and active`.execute(tx);
+  return ready;
 }
 
 /** No further line of a batch is claimed. Its running chunks can end. */
@@ -83,7 +94,7 @@ export async function turnToClose(tx: Transaction<Database>, batchId: string): P
 
 /**
  * The files of a batch come next. `holder`: the process that writes them at once if the batch is small, unless it was
- * given up; null: any process. Returns the lane if any process can claim it, otherwise null.
+ * given up; null: any process. Returns the lane if any process can claim it, which the caller then activates.
  */
 export async function turnToFinalise(
   tx: Transaction<Database>,
@@ -92,23 +103,25 @@ export async function turnToFinalise(
 ): Promise<Lane | null> {
   const isSmall = isSmallBatch(batch);
   const lane = filesLane(isSmall);
-  const isHeld = isSmall && holder !== null && (await selectAlive(holder).execute(tx)).rows.length > 0;
-  await changeTurn(tx, batch, { work: 'finalise', lane, holder: isHeld ? holder : null, ready: isHeld ? 0 : 1 });
-  return isHeld ? null : lane;
+  const ready = await changeTurn(tx, batch, { work: 'finalise', lane, ready: 1 }, isSmall ? holder : null);
+  return ready === 0 ? null : lane;
 }
 
+/** Changes what comes next. A holder that was not given up takes one piece of it. Returns how much is ready for others. */
 async function changeTurn(
   tx: Transaction<Database>,
-  { id, workspace_id: workspaceId }: BatchRow,
-  change: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> &
-    Partial<Pick<BatchTurnTable, 'holder' | 'order_at'>> & { paused?: boolean },
-): Promise<void> {
-  await tx
-    .updateTable('batch_turn')
-    .set({ holder: null, failures: 0, due_at: null, paused: false, ...change })
-    .where('batch_id', '=', id)
-    .execute();
-  if (change.ready > 0) await activate(tx, change.lane, workspaceId);
+  { id }: BatchRow,
+  { work, lane, ready, ...more }: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
+  holder: string | null = null,
+): Promise<number> {
+  const { paused = false, order_at: orderedAt = sql.ref('order_at') } = more;
+  const { rows } = await sql<{ ready: number }>`
+    with me as materialized (${holder === null ? sql`select null::text as id where false` : selectAlive(holder)})
+    update batch_turn set work = ${work}, lane = ${lane}, ready = ${ready} - (select count(*)::int from me),
+      holder = ${work === 'lines' ? null : sql`(select id from me)`}, failures = 0, due_at = null,
+      paused = ${paused}, order_at = ${orderedAt}
+    where batch_id = ${id} returning ready`.execute(tx);
+  return rows[0]?.ready ?? ready;
 }
 
 /** A paused batch has no turns with its lines. */
@@ -204,6 +217,13 @@ export const activeWeight = (lane: Lane, most: number) => sql<number>`
     select weight from batch_share where lane = ${lane} and active limit ${most}
   ) as active_shares)`;
 
+/** Whether there is a ready turn beside the one of `next`, apart from batches that this process has enough of. */
+export const hasOthers = (lane: Lane, { exceptBatches }: ClaimLimits) => sql<boolean>`
+  (select count(*) > 1 from (
+    select from batch_turn
+    where lane = ${lane} and ready > 0 and not paused and batch_id <> all(${exceptBatches}::text[]) limit 2
+  ) as ready_turns)`;
+
 /** Charges a claim to the workspace of `next`, if the CTE `claimed` has a row. */
 export const chargeShare = (lane: Lane, cost: ReturnType<typeof sql>) => sql`
   charged as (
@@ -211,13 +231,23 @@ export const chargeShare = (lane: Lane, cost: ReturnType<typeof sql>) => sql`
     where lane = ${lane} and workspace_id = (select workspace_id from next) and exists (select from claimed)
   )`;
 
-/** A claimed validation or finalise. `failures`: how often it failed in a row. */
-export type FileTurn = { batchId: string; workspaceId: string; work: 'validate' | 'finalise'; failures: number };
+/** A claimed validation or finalise. `failures`: how often it failed in a row. `weight`: that of its workspace. */
+export type FileTurn = {
+  batchId: string;
+  workspaceId: string;
+  work: 'validate' | 'finalise';
+  failures: number;
+  weight: number;
+};
 
 /** `found`: there was something to claim, although another process may have been faster. */
 export type Claim<Claimed> = {
   claimed: Claimed | null;
   found: boolean;
+  /** How much work of the same batch is ready now. */
+  left: number;
+  /** Whether other batches have work that is ready and that this process can take. */
+  others: boolean;
   /** The weight of the workspace of `claimed`, and of all workspaces that have work. */
   weight: number;
   activeWeight: number;
@@ -230,20 +260,21 @@ export async function claimFileTurn(
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<FileTurn>> {
-  const { rows } = await sql<{ found: boolean; weight: number; active_weight: number; turn: FileTurn | null }>`
+  const { rows } = await sql<Omit<Claim<FileTurn>, 'left'>>`
     with ${nextTurn(lane, limits)}, me as materialized (${selectAlive(holder)}), claimed as (
       update batch_turn set holder = ${holder}, ready = 0
       where batch_id = (select batch_id from next) and lane = ${lane} and ready > 0 and not paused
         and exists (select from me)
       returning batch_id, workspace_id, work, failures
     ), ${chargeShare(lane, sql`1.0`)}
-    select exists (select from next) as found, ${activeWeight(lane, 64)} as active_weight,
-      coalesce((select weight from next), 1) as weight, (
-      select jsonb_build_object('batchId', batch_id, 'workspaceId', workspace_id, 'work', work, 'failures', failures)
+    select exists (select from next) as found, ${hasOthers(lane, limits)} as others,
+      ${activeWeight(lane, 64)} as "activeWeight", coalesce((select weight from next), 1) as weight, (
+      select jsonb_build_object('batchId', batch_id, 'workspaceId', workspace_id, 'work', work, 'failures', failures,
+        'weight', (select weight from next))
       from claimed
-    ) as turn`.execute(db);
+    ) as claimed`.execute(db);
   const [row] = rows as [(typeof rows)[number]];
-  return { claimed: row.turn, found: row.found, weight: row.weight, activeWeight: row.active_weight };
+  return { ...row, left: 0 };
 }
 
 /** How long a validation or finalise that failed waits for its next try: one second, doubled up to ten. */
