@@ -142,7 +142,7 @@ export function createBatches(deps: {
     },
     async control(command, { workspaceId, id }, metadata) {
       return await eventLog.transact(
-        { workspaceId, streams: [id], metadata: { ...metadata, correlation_id: id } },
+        { workspaceId, streams: [id], model: batchModel, metadata: { ...metadata, correlation_id: id } },
         async (unit) => {
           const before = await unit.load(batchModel, id);
           if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
@@ -153,7 +153,7 @@ export function createBatches(deps: {
     },
     async cancel(workspaceId, id, metadata) {
       return await eventLog.transact(
-        { workspaceId, streams: [id], metadata: { ...metadata, correlation_id: id } },
+        { workspaceId, streams: [id], model: batchModel, metadata: { ...metadata, correlation_id: id } },
         async (unit) => {
           const before = await unit.load(batchModel, id);
           if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);

@@ -42,7 +42,7 @@ export function createCostBounds(
     if (reaching.has(id)) return;
     reaching.add(id);
     try {
-      const row = await deps.eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
+      const row = await deps.eventLog.transact({ workspaceId, streams: [id], model: batchModel, metadata: byWorker }, async (unit) => {
         const batch = (await unit.load(batchModel, id)) as BatchRow;
         const events = decideBatch(batch, { type: 'reach_max_cost', max }, unit.now);
         if (events.length === 0) return batch;

@@ -194,6 +194,7 @@ async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<
 const commandOf = (batch: BatchRow) => ({
   workspaceId: batch.workspace_id,
   streams: [batch.id],
+  model: batchModel,
   metadata: byWorker,
 });
 

@@ -298,7 +298,7 @@ async function finish(
   // The files are part of the work on the batch.
   const metadata = byWorker(batch);
   const command = { workspaceId: batch.workspace_id, streams: [batch.id, ...newStreams], newStreams, metadata };
-  return await deps.eventLog.transact(command, async (unit) => {
+  return await deps.eventLog.transact({ ...command, model: batchModel }, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const events = decideBatch(state, { type: 'finish', outcome }, unit.now);
     if (events.length === 0) return state;

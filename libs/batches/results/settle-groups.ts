@@ -107,9 +107,8 @@ export async function settleGroups(
   if (first === undefined) return [];
   const streams = groups.map(({ batch }) => batch.id);
   return await deps.eventLog.transact(
-    { workspaceId: first.batch.workspaceId, streams, metadata: byWorker },
+    { workspaceId: first.batch.workspaceId, streams, model: batchModel, metadata: byWorker },
     async (unit): Promise<SettledGroup[]> => {
-      if (groups.length > 1) await unit.prefetch(batchModel, streams);
       const settled = new Map<string, SettledGroup>();
       const open: OpenGroup[] = [];
       for (const group of groups) {
