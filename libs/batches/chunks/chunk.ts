@@ -1,11 +1,10 @@
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BatchChunkTable, Database } from '#libs/database/schema.ts';
-import { selectAlive } from '#libs/queue/process-lease.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
 import { sendTickets } from './tickets.ts';
-import { activate, activeWeight, chargeShare, hasOthers, nextTurn, type Claim, type ClaimLimits } from './turns.ts';
+import { activate, claimColumns, claimWork, type Claim, type ClaimLimits } from './turns.ts';
 
 // The states of a chunk. Its row is the only record of them.
 //
@@ -78,38 +77,18 @@ const newChunk = (batchId: string, range: Range, chunk: number): ChunkRow => ({
   snoozes: 0,
 });
 
-/**
- * ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. One
- * statement; its cost depends neither on the number of batches nor on how many of them are paused or waiting.
- */
+/** ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. */
 export async function claimChunk(
   db: Kysely<Database>,
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<ChunkRow & { workspace_id: string }>> {
   const { rows } = await sql<Omit<Claim<never>, 'claimed'> & ChunkRow & { workspace_id: string; isClaimed: boolean }>`
-    with ${nextTurn('lines', limits)}, me as materialized (${selectAlive(holder)}), turn as materialized (
-      select batch_id, ready from batch_turn
-      where batch_id = (select batch_id from next) and work = 'lines' and ready > 0 and not paused
-        and exists (select from me)
-      for update skip locked
-    ), claimed as (
-      update batch_chunk set state = 'held', holder = ${holder}, claim = claim + 1
-      where batch_id = (select batch_id from turn) and state = 'ready' and chunk = (
-        select chunk from batch_chunk where batch_id = (select batch_id from turn) and state = 'ready'
-        order by chunk limit 1
-      )
-      returning *
-    ), taken as (
-      update batch_turn set ready = ready - 1 where batch_id = (select batch_id from claimed)
-    ), ${chargeShare('lines', sql`(select line_count from claimed)`)}
-    select exists (select from next) as found, coalesce((select ready from turn), 1) - 1 as left,
-      ${hasOthers('lines', limits)} as others, ${activeWeight('lines', 64)} as "activeWeight",
-      coalesce((select weight from next), 1) as weight, (select workspace_id from next) as workspace_id,
-      claimed.batch_id is not null as "isClaimed", claimed.*
-    from (select 1) as one left join claimed on true`.execute(db);
-  const [{ found, left, others, weight, activeWeight: ofAll, isClaimed, ...chunk }] = rows as [(typeof rows)[number]];
-  return { claimed: isClaimed ? chunk : null, found, left, others, weight, activeWeight: ofAll };
+    select ${claimColumns}, coalesce((turn).ready, 1) - 1 as left, (turn).workspace_id,
+      (chunk).batch_id is not null as "isClaimed", (chunk).*
+    from ${claimWork('lines', holder, limits)}`.execute(db);
+  const [{ found, left, others, weight, activeWeight, isClaimed, ...chunk }] = rows as [(typeof rows)[number]];
+  return { claimed: isClaimed ? chunk : null, found, left, others, weight, activeWeight };
 }
 
 /**

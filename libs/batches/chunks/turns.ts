@@ -194,43 +194,6 @@ export async function deactivateIdle(db: Kysely<Database>): Promise<void> {
 /** What a process cannot claim at the moment, because it has enough of it. */
 export type ClaimLimits = { exceptWorkspaces: readonly string[]; exceptBatches: readonly string[] };
 
-/**
- * The next turn of a lane, as the CTE `next`. It takes no lock: two processes can choose the same turn, and the claim of
- * one of them then finds nothing and is repeated.
- */
-export const nextTurn = (lane: Lane, { exceptWorkspaces, exceptBatches }: ClaimLimits) => sql`
-  next as materialized (
-    select share.workspace_id, share.weight, turn.batch_id
-    from batch_share as share cross join lateral (
-      select batch_id from batch_turn
-      where lane = share.lane and workspace_id = share.workspace_id and ready > 0 and not paused
-        and batch_id <> all(${exceptBatches}::text[])
-      order by priority desc, order_at, batch_id limit 1
-    ) as turn
-    where share.lane = ${lane} and share.active and share.workspace_id <> all(${exceptWorkspaces}::text[])
-    order by share.virtual_time limit 1
-  )`;
-
-/** The sum of the weights of the workspaces that have work in a lane; of `most` of them, if there are more. */
-export const activeWeight = (lane: Lane, most: number) => sql<number>`
-  (select coalesce(sum(weight), 0)::float8 from (
-    select weight from batch_share where lane = ${lane} and active limit ${most}
-  ) as active_shares)`;
-
-/** Whether there is a ready turn beside the one of `next`, apart from batches that this process has enough of. */
-export const hasOthers = (lane: Lane, { exceptBatches }: ClaimLimits) => sql<boolean>`
-  (select count(*) > 1 from (
-    select from batch_turn
-    where lane = ${lane} and ready > 0 and not paused and batch_id <> all(${exceptBatches}::text[]) limit 2
-  ) as ready_turns)`;
-
-/** Charges a claim to the workspace of `next`, if the CTE `claimed` has a row. */
-export const chargeShare = (lane: Lane, cost: ReturnType<typeof sql>) => sql`
-  charged as (
-    update batch_share set virtual_time = virtual_time + ${cost} / weight
-    where lane = ${lane} and workspace_id = (select workspace_id from next) and exists (select from claimed)
-  )`;
-
 /** A claimed validation or finalise. `failures`: how often it failed in a row. `weight`: that of its workspace. */
 export type FileTurn = {
   batchId: string;
@@ -260,22 +223,20 @@ export async function claimFileTurn(
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<FileTurn>> {
-  const { rows } = await sql<Omit<Claim<FileTurn>, 'left'>>`
-    with ${nextTurn(lane, limits)}, me as materialized (${selectAlive(holder)}), claimed as (
-      update batch_turn set holder = ${holder}, ready = 0
-      where batch_id = (select batch_id from next) and lane = ${lane} and ready > 0 and not paused
-        and exists (select from me)
-      returning batch_id, workspace_id, work, failures
-    ), ${chargeShare(lane, sql`1.0`)}
-    select exists (select from next) as found, ${hasOthers(lane, limits)} as others,
-      ${activeWeight(lane, 64)} as "activeWeight", coalesce((select weight from next), 1) as weight, (
-      select jsonb_build_object('batchId', batch_id, 'workspaceId', workspace_id, 'work', work, 'failures', failures,
-        'weight', (select weight from next))
-      from claimed
-    ) as claimed`.execute(db);
-  const [row] = rows as [(typeof rows)[number]];
-  return { ...row, left: 0 };
+  const { rows } = await sql<FileTurn & Omit<Claim<never>, 'claimed'> & { isClaimed: boolean }>`
+    select ${claimColumns}, 0 as left, (turn).batch_id is not null as "isClaimed", (turn).batch_id as "batchId",
+      (turn).workspace_id as "workspaceId", (turn).work, (turn).failures
+    from ${claimWork(lane, holder, limits)}`.execute(db);
+  const [{ found, left, others, weight, activeWeight, isClaimed, ...turn }] = rows as [(typeof rows)[number]];
+  return { claimed: isClaimed ? { ...turn, weight } : null, found, left, others, weight, activeWeight };
 }
+
+/** Claims the next work of a lane, as one row (migrations/0001_schema.sql). */
+export const claimWork = (lane: Lane, holder: string, { exceptWorkspaces, exceptBatches }: ClaimLimits) =>
+  sql`claim_work(${holder}, ${lane}, ${exceptWorkspaces}::text[], ${exceptBatches}::text[])`;
+
+/** What that row says about the lane. */
+export const claimColumns = sql`is_found as found, others, weight, active_weight as "activeWeight"`;
 
 /** How long a validation or finalise that failed waits for its next try: one second, doubled up to ten. */
 const retryDelaySeconds = (failures: number): number => Math.min(10, 2 ** Math.min(failures, 4));
