@@ -158,7 +158,7 @@ function createUnit(
       });
       if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
       const metadata = typeof command.metadata === 'function' ? command.metadata(before) : command.metadata;
-      await write(tx, model, row, recorded, metadata);
+      await write(tx, before?.id === row.id ? updateRow(model, before, row) : upsertRow(model, row), recorded, metadata);
       rows.set(id, row);
       return row;
     },
@@ -166,10 +166,9 @@ function createUnit(
 }
 
 /** Writes the events and the folded row in one statement: one round trip, however many events there are. */
-async function write<Row extends StreamRow, Event extends NewEvent>(
+async function write<Event extends NewEvent>(
   tx: Transaction<Database>,
-  model: InlineModel<Row, Event>,
-  row: Row,
+  writeRow: RawBuilder<unknown>,
   events: readonly RecordedEvent<Event>[],
   metadata: EventMetadata,
 ): Promise<void> {
@@ -188,7 +187,19 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
         ${events.map(({ data }) => canonicalJson(data))}::text[]
       ) with ordinality as new_event (id, type, schema_version, data, place) order by place
     )
-    ${upsertRow(model, row)}`.execute(tx);
+    ${writeRow}`.execute(tx);
+}
+
+/** Writes the columns of a folded row that have changed. The others would cost more than the event. */
+function updateRow<Row extends StreamRow>(
+  model: Pick<InlineModel<Row, never>, 'name' | 'jsonColumns'>,
+  before: Row,
+  row: Row,
+): RawBuilder<unknown> {
+  const columns = (Object.keys(row) as (keyof Row & string)[]).filter((column) => row[column] !== before[column]);
+  const values = rowValues(model, row, columns);
+  const assignments = columns.map((column, index) => sql`${sql.ref(column)} = ${values[index]}`);
+  return sql`update ${sql.table(model.name)} set ${sql.join(assignments)} where id = ${row.id}`;
 }
 
 /** Inserts or replaces a folded row. */
