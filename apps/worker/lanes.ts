@@ -93,9 +93,9 @@ export function composeLanes(
       wake: () => void lines.wake(),
       /** A process runs the first chunk of a batch that it has validated, if no other work waits for the slot. */
       firstHolder: () => (lines.isIdle() ? lease.holder() : null),
-      runFirst({ batch, chunk, holder, left }: FirstChunk, weight: number): void {
-        const claimed = { key: chunkKey(chunk), batchId: batch.id, workspaceId: batch.workspace_id, chunk, batch };
-        void lines.adopt(claimed, holder, { weight, left, isTail: false });
+      runFirst({ batch, blob, chunk, holder, left }: FirstChunk, weight: number): void {
+        const claimed = { key: chunkKey(chunk), batchId: batch.id, workspaceId: batch.workspace_id, chunk };
+        void lines.adopt({ ...claimed, input: { batch, blob } }, holder, { weight, left, isTail: false });
       },
     },
     /** Writes the files of a small batch that this process holds. */

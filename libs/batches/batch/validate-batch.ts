@@ -50,7 +50,7 @@ type Deps = FollowDeps & {
   logger: Logger;
 };
 
-export type FirstChunk = { batch: BatchRow; chunk: ChunkRow; holder: Holder; left: number };
+export type FirstChunk = { batch: BatchRow; blob: string; chunk: ChunkRow; holder: Holder; left: number };
 
 /**
  * Checks every line of a batch's input file and cuts the file into chunks, or fails the batch with the errors found. Running it twice is harmless: the transaction checks the batch's status again.
@@ -114,7 +114,7 @@ export async function validateBatch(deps: Deps, batch: BatchRow, signal: AbortSi
   return await startRunning(
     deps,
     batch,
-    { ...result, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
+    { ...result, blob: input.blob, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
     pinned,
   );
 }
@@ -150,12 +150,12 @@ function lineDestination(
 async function startRunning(
   deps: Deps,
   batch: BatchRow,
-  result: Extract<ValidationResult, { valid: true }> & { inputRoot: string },
+  result: Extract<ValidationResult, { valid: true }> & { blob: string; inputRoot: string },
   pinnedPrompts: PinnedPrompts | undefined,
 ): Promise<BatchRow> {
   const { after: started, first } = await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const { lineCount, chunks, inputRoot } = result;
+    const { lineCount, chunks, blob, inputRoot } = result;
     if (!(await canQueueLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
       const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
       const failure = decideBatch(state, { type: 'fail_validation', errors }, unit.now);
@@ -177,7 +177,7 @@ async function startRunning(
     const taker = left < chunks.length ? holder : null;
     const chunk = await insertChunks(unit.tx, batch.id, chunks, taker?.id);
     if (left > 0) await sendTickets(deps.queue, unit.tx, 'lines', left);
-    return { after, first: taker && { batch: after, chunk, holder: taker, left } };
+    return { after, first: taker && { batch: after, blob, chunk, holder: taker, left } };
   });
   if (first !== null) deps.runFirst(first);
   return started;
