@@ -45,37 +45,27 @@ export async function insertChunks(
   ranges: readonly Range[],
   holder: string | null = null,
 ): Promise<ChunkRow> {
-  const rows = ranges.map((range, chunk) => newChunk(batchId, range, chunk));
-  const [first] = rows as [ChunkRow];
-  if (holder !== null) Object.assign(first, { state: 'held', holder, claim: 1 });
+  const held = holder === null ? {} : { state: 'held' as const, holder, claim: 1 };
+  const chunks = ranges.map((range, chunk) => ({
+    batch_id: batchId,
+    chunk,
+    byte_offset: range.offset,
+    byte_length: range.length,
+    range_first_line: range.firstLine,
+    first_line: range.firstLine,
+    line_count: range.lines,
+    settled: noneSettled(range.lines),
+    ...(chunk === 0 ? held : {}),
+  }));
+  let first: ChunkRow | undefined;
   const rowsPerStatement = 1_000;
-  for (let from = 0; from < rows.length; from += rowsPerStatement)
-    await tx
-      .insertInto('batch_chunk')
-      .values(rows.slice(from, from + rowsPerStatement))
-      .execute();
-  return first;
+  for (let from = 0; from < chunks.length; from += rowsPerStatement) {
+    const values = chunks.slice(from, from + rowsPerStatement);
+    const [inserted] = await tx.insertInto('batch_chunk').values(values).returningAll().execute();
+    first ??= inserted;
+  }
+  return first as ChunkRow;
 }
-
-const newChunk = (batchId: string, range: Range, chunk: number): ChunkRow => ({
-  batch_id: batchId,
-  chunk,
-  byte_offset: range.offset,
-  byte_length: range.length,
-  range_first_line: range.firstLine,
-  first_line: range.firstLine,
-  line_count: range.lines,
-  state: 'ready',
-  holder: null,
-  claim: 0,
-  due_at: null,
-  settled: noneSettled(range.lines),
-  repeated: null,
-  claim_end: null,
-  settled_before: 0,
-  claims_without_progress: 0,
-  snoozes: 0,
-});
 
 /** ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. */
 export async function claimChunk(
