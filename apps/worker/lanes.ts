@@ -100,7 +100,13 @@ export function composeLanes(
     },
     /** Writes the files of a small batch that this process holds. */
     finish: async (batch: BatchRow, holder: Holder): Promise<void> => {
-      const turn = { batchId: batch.id, workspaceId: batch.workspace_id, work: 'finalise', failures: 0, weight: 1 } as const;
+      const turn = {
+        batchId: batch.id,
+        workspaceId: batch.workspace_id,
+        work: 'finalise',
+        failures: 0,
+        weight: 1,
+      } as const;
       await small.adopt({ ...turn, key: batch.id, batch }, holder);
     },
     /** Looks for work when a ticket says so. While all slots are taken, tickets wait. */

@@ -190,12 +190,16 @@ export const beginningWith = <Result>(statement: string, work: () => Result): Re
 
 /** Kysely's driver, extended by first statements, and by whether a transaction is known to have failed. */
 export class OutcomeAwareDriver extends PostgresDriver {
-  override async beginTransaction(connection: OwnConnection, settings: Settings): Promise<void> {
+  override async beginTransaction(connection: DatabaseConnection, settings: Settings): Promise<void> {
     await this.beginAnd([], connection, settings);
   }
 
   /** Begins a transaction and runs further statements, in one round trip. */
-  protected async beginAnd(further: readonly string[], connection: OwnConnection, settings: Settings): Promise<void> {
+  protected async beginAnd(
+    further: readonly string[],
+    connection: DatabaseConnection,
+    settings: Settings,
+  ): Promise<void> {
     const opening = openings.getStore();
     const first = opening?.statement ?? null;
     if (opening !== undefined) opening.statement = null;
@@ -205,10 +209,10 @@ export class OutcomeAwareDriver extends PostgresDriver {
       streamQuery: (query, chunkSize) => connection.streamQuery(query, chunkSize),
     };
     try {
-      await super.beginTransaction(joined as OwnConnection, settings);
+      await super.beginTransaction(joined, settings);
     } catch (error) {
       // "begin" may have succeeded although a further statement failed. No other code would end the transaction.
-      if (statements.length > 0) await this.rollbackTransaction(connection);
+      if (statements.length > 0) await this.rollbackTransaction(connection as OwnConnection);
       throw error;
     }
   }

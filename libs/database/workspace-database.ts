@@ -45,7 +45,7 @@ class BoundDriver extends OutcomeAwareDriver {
 
   /** Begins a transaction and binds it, in one round trip. */
   async begin({ inner, workspaceId }: BoundConnection, settings: Settings): Promise<void> {
-    await this.beginAnd([bindingTo(workspaceId)], inner as OwnConnection, settings);
+    await this.beginAnd([bindingTo(workspaceId)], inner, settings);
   }
 
   override async commitTransaction(connection: DatabaseConnection): Promise<void> {

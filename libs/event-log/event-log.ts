@@ -158,7 +158,12 @@ function createUnit(
       });
       if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
       const metadata = typeof command.metadata === 'function' ? command.metadata(before) : command.metadata;
-      await write(tx, before?.id === row.id ? updateRow(model, before, row) : upsertRow(model, row), recorded, metadata);
+      await write(
+        tx,
+        before?.id === row.id ? updateRow(model, before, row) : upsertRow(model, row),
+        recorded,
+        metadata,
+      );
       rows.set(id, row);
       return row;
     },

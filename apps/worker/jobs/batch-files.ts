@@ -144,12 +144,13 @@ export class BatchFiles {
   async #work(turn: ClaimedFiles, signal: AbortSignal, note: (outcome: string) => void): Promise<void> {
     const { db } = this.#deps.platform;
     const { batchId } = turn;
-    const batch =
-      turn.batch ?? (await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
+    const batch = turn.batch ?? (await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
     // A turn whose batch has ended or does not exist: the two were restored from different moments.
     if (batch === undefined || isTerminal(batch.status)) return await endTurn(db, batchId);
     const isNew = turn.work === 'validate';
-    const after = await (isNew ? this.#validate(batch, signal, turn.weight) : this.#finalise(batch, signal, turn.failures));
+    const after = await (isNew
+      ? this.#validate(batch, signal, turn.weight)
+      : this.#finalise(batch, signal, turn.failures));
     note(after.status);
   }
 

@@ -142,8 +142,7 @@ test('no claim is made for work that is known not to be there', async () => {
   // Two for the batch, which can have no third chunk now.
   expect(claim.mock.calls).toHaveLength(2);
   end((running[0] as Held<Work>).work.key);
-  await vi.waitFor(() => expect(count('a')).toBe(2));
-  expect(claim.mock.calls).toHaveLength(3);
+  await vi.waitFor(() => expect(claim.mock.calls).toHaveLength(3));
   for (const { work } of [...running]) end(work.key);
   await vi.waitFor(() => expect(count('a')).toBe(0));
   await new Promise((resolve) => setTimeout(resolve, 20));

@@ -111,7 +111,12 @@ export async function turnToFinalise(
 async function changeTurn(
   tx: Transaction<Database>,
   { id }: BatchRow,
-  { work, lane, ready, ...more }: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
+  {
+    work,
+    lane,
+    ready,
+    ...more
+  }: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
   holder: string | null = null,
 ): Promise<number> {
   const { paused = false, order_at: orderedAt = sql.ref('order_at') } = more;
