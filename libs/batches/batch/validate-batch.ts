@@ -172,8 +172,7 @@ async function startRunning(
     if (after.status !== 'in_progress' || events.length === 0) return { after, first: null };
     // A small batch needs no ticket and no claim.
     const holder = after.paused_at === null ? deps.firstHolder() : null;
-    const claim = holder && { holder: holder.id, lines: chunks[0]?.lines ?? 0 };
-    const left = await turnToLines(unit.tx, after, chunks.length, claim);
+    const left = await turnToLines(unit.tx, after, chunks.length, holder?.id);
     const taker = left < chunks.length ? holder : null;
     const chunk = await insertChunks(unit.tx, batch.id, chunks, taker?.id);
     if (left > 0) await sendTickets(deps.queue, unit.tx, 'lines', left);

@@ -74,8 +74,7 @@ export class Lane<Claimed extends Work> {
   readonly #done = new Set<Promise<void>>();
   readonly #loop: BackgroundLoop;
   #activeWeight = 0;
-  /** The last pass left nothing that could be claimed, within the limits of this process, and none is due. */
-  #isDry = false;
+  #isStopped = false;
   /** Work that is ready may have to wait for the limits of this process. */
   #isHeldBack = true;
   #freed = Promise.withResolvers<void>();
@@ -97,7 +96,6 @@ export class Lane<Claimed extends Work> {
 
   /** Work may have become ready. Resolves when a pass that began after this call has ended. */
   wake(): Promise<void> {
-    this.#isDry = false;
     return this.#loop.wake();
   }
 
@@ -113,9 +111,9 @@ export class Lane<Claimed extends Work> {
     return this.#used() >= Math.max(1, ofAll - Math.ceil(ofAll / 8));
   }
 
-  /** True when a slot is free and no other work waits for it. */
+  /** True when so many slots are free that no work waits for one. */
   isIdle(): boolean {
-    return this.#isDry && this.#used() < this.#options.slots.ofAll;
+    return !this.#isStopped && this.#used() * 2 < this.#options.slots.ofAll;
   }
 
   /** The keys of the work that this process runs. */
@@ -130,15 +128,14 @@ export class Lane<Claimed extends Work> {
 
   /** Claims nothing more, and waits for what runs. */
   async stop(timeoutMs: number): Promise<void> {
+    this.#isStopped = true;
     await this.#loop.stop();
-    this.#isDry = false;
     await untilAborted(Promise.all(this.#done), AbortSignal.timeout(timeoutMs), () => {});
     if (this.#running.size > 0)
       this.#options.logger.warn({ lane: this.#options.name, count: this.#running.size }, 'work did not end in time');
   }
 
   async #claimAll(signal: AbortSignal): Promise<void> {
-    this.#isDry = false;
     this.#isHeldBack = true;
     let overtaken = 0;
     let isStrict = true;
@@ -147,7 +144,7 @@ export class Lane<Claimed extends Work> {
       const limits = this.#limits(isStrict);
       if (limits === null) return;
       // A claim that finds nothing costs as much as one that finds work.
-      if (isLast(limits)) return this.#runDry(limits);
+      if (isLast(limits)) return this.#endPass(limits);
       const holder = this.#options.lease.holder();
       const { claimed, found, left, others, weight, activeWeight } = await this.#options.claim(holder.id, limits);
       this.#activeWeight = activeWeight;
@@ -160,15 +157,14 @@ export class Lane<Claimed extends Work> {
         if (overtaken > overtakenMax) return;
         await sleep(1 + 4 * Math.random(), signal);
       } else if (isStrict && limits.exceptWorkspaces.length > 0) isStrict = false;
-      else return this.#runDry(limits);
+      else return this.#endPass(limits);
     }
   }
 
   /** Nothing is ready beyond what these limits leave out. */
-  #runDry({ exceptWorkspaces, exceptBatches }: ClaimLimits): void {
+  #endPass({ exceptWorkspaces, exceptBatches }: ClaimLimits): void {
     const left = new Map(Array.from(this.#running.values(), (running) => [running.work.batchId, running.left]));
     this.#isHeldBack = exceptWorkspaces.length > 0 || exceptBatches.some((batchId) => left.get(batchId) !== 0);
-    this.#isDry = true;
   }
 
   /**

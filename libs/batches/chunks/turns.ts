@@ -61,24 +61,19 @@ export async function openTurn(tx: Transaction<Database>, batch: BatchRow, input
 }
 
 /**
- * The lines of a batch come next, in `chunks` chunks. `first`: the process that holds the first of them at once, and its
- * lines; without effect if the process was given up. Returns how many chunks any process can claim.
+ * The lines of a batch come next, in `chunks` chunks. `holder`: the process that holds the first of them at once, unless
+ * it was given up, or the workspace has other lines whose turn comes earlier. Returns how many chunks any process can claim.
  */
 export async function turnToLines(
   tx: Transaction<Database>,
   batch: BatchRow,
   chunks: number,
-  first: { holder: string; lines: number } | null = null,
+  holder: string | null = null,
 ): Promise<number> {
   const { workspace_id: workspaceId } = batch;
   const change = { work: 'lines', lane: 'lines', ready: chunks, paused: batch.paused_at !== null } as const;
-  const ready = await changeTurn(tx, batch, { ...change, order_at: orderAt(batch, batch.total) }, first?.holder);
+  const ready = await changeTurn(tx, batch, { ...change, order_at: orderAt(batch, batch.total) }, holder);
   if (ready > 0) await activate(tx, 'lines', workspaceId);
-  // A workspace without other work pays nothing, because it joins at the virtual time of the others.
-  if (first !== null && ready < chunks)
-    await sql`
-      update batch_share set virtual_time = virtual_time + ${first.lines} / weight
-      where lane = 'lines' and workspace_id = ${workspaceId} and active`.execute(tx);
   return ready;
 }
 
@@ -110,18 +105,19 @@ export async function turnToFinalise(
 /** Changes what comes next. A holder that was not given up takes one piece of it. Returns how much is ready for others. */
 async function changeTurn(
   tx: Transaction<Database>,
-  { id }: BatchRow,
-  {
-    work,
-    lane,
-    ready,
-    ...more
-  }: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
-  holder: string | null = null,
+  { id, workspace_id: workspaceId }: BatchRow,
+  change: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
+  holder: string | null,
 ): Promise<number> {
-  const { paused = false, order_at: orderedAt = sql.ref('order_at') } = more;
+  const { work, lane, ready, paused = false, order_at: orderedAt = sql.ref('order_at') } = change;
+  // Lines of a workspace that has others in the order are claimed in that order, and charged to it.
+  const isNext =
+    work === 'lines'
+      ? sql`not exists (select from batch_share where lane = ${lane} and workspace_id = ${workspaceId} and active)`
+      : sql`true`;
   const { rows } = await sql<{ ready: number }>`
-    with me as materialized (${holder === null ? sql`select null::text as id where false` : selectAlive(holder)})
+    with alive as materialized (${holder === null ? sql`select null::text as id where false` : selectAlive(holder)}),
+      me as materialized (select id from alive where ${isNext})
     update batch_turn set work = ${work}, lane = ${lane}, ready = ${ready} - (select count(*)::int from me),
       holder = ${work === 'lines' ? null : sql`(select id from me)`}, failures = 0, due_at = null,
       paused = ${paused}, order_at = ${orderedAt}
