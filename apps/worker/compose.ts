@@ -180,11 +180,7 @@ function composeBatchEngine({ config, platform, outputs, releaseTarget, stopping
       watch,
       inputBlob,
       releaseTarget,
-      lines: {
-        firstHolder: () => lanes.lines.firstHolder(),
-        runFirst: (...first) => lanes.lines.runFirst(...first),
-        wake: () => lanes.lines.wake(),
-      },
+      lines: () => lanes.lines,
       logger,
     },
     stopping,

@@ -26,7 +26,7 @@ type Deps = {
   inputBlob: (batch: BatchRow) => Promise<string>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   /** Where the process runs chunks; what `validateBatch` needs of it. */
-  lines: {
+  lines: () => {
     firstHolder: () => Holder | null;
     /** `weight`: that of the workspace. */
     runFirst: (first: FirstChunk, weight: number) => void;
@@ -65,7 +65,8 @@ export class BatchFiles {
   }
 
   async #validate(before: BatchRow, signal: AbortSignal, weight: number): Promise<BatchRow> {
-    const { config, validator, outputs, watch, releaseTarget, lines, logger } = this.#deps;
+    const { config, validator, outputs, watch, releaseTarget, logger } = this.#deps;
+    const lines = this.#deps.lines();
     let isRunning = false;
     const { db, eventLog, queue, blobs, files, access } = this.#deps.platform;
     const batch = await validateBatch(

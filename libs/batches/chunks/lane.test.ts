@@ -143,7 +143,7 @@ test('no claim is made for work that is known not to be there', async () => {
   expect(claim.mock.calls).toHaveLength(2);
   end((running[0] as Held<Work>).work.key);
   await vi.waitFor(() => expect(claim.mock.calls).toHaveLength(3));
-  for (const { work } of [...running]) end(work.key);
+  for (const { work } of running.slice()) end(work.key);
   await vi.waitFor(() => expect(count('a')).toBe(0));
   await new Promise((resolve) => setTimeout(resolve, 20));
   expect(claim.mock.calls).toHaveLength(3);
