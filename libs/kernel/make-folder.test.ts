@@ -17,6 +17,14 @@ test('a folder is created with those above it, once', async () => {
   expect(await makeFolder(folder, 0o700)).toBe(false);
 });
 
+test('folders that are made at the same time share those above them', async () => {
+  const folder = ownFolder();
+  const made = await Promise.all(
+    Array.from({ length: 256 }, (_value, index) => makeFolder(path.join(folder, `${index >> 3}/${index & 3}`), 0o700)),
+  );
+  expect(made.filter(Boolean)).toHaveLength(128);
+});
+
 test('a file in its way is an error', async () => {
   const file = path.join(ownFolder(), 'file');
   writeFileSync(file, '');

@@ -6,7 +6,7 @@ import path from 'node:path';
  * system's error. Node's own `recursive` does not end if a file system refuses a folder with the error for a missing
  * parent, as /proc does.
  */
-export async function makeFolder(folder: string, mode: number): Promise<boolean> {
+export async function makeFolder(folder: string, mode: number, hasParent = false): Promise<boolean> {
   try {
     await mkdir(folder, { mode });
     return true;
@@ -14,8 +14,9 @@ export async function makeFolder(folder: string, mode: number): Promise<boolean>
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST' && (await stat(folder)).isDirectory()) return false;
     const parent = path.dirname(folder);
-    // A missing parent has been created, so the next round ends.
-    if (code !== 'ENOENT' || parent === folder || !(await makeFolder(parent, mode))) throw error;
-    return await makeFolder(folder, mode);
+    if (code !== 'ENOENT' || parent === folder || hasParent) throw error;
+    // Somebody else can have created the parent meanwhile.
+    await makeFolder(parent, mode);
+    return await makeFolder(folder, mode, true);
   }
 }
