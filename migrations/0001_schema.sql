@@ -529,6 +529,67 @@ create index batch_chunk_open on batch_chunk (batch_id, state, chunk) where stat
 create index batch_chunk_held on batch_chunk (holder) where holder is not null;
 create index batch_chunk_due on batch_chunk (due_at) where due_at is not null;
 
+-- Claims the next work of a lane for a process, unless the process was given up (libs/batches/chunks/turns.ts). It takes
+-- no lock to choose a turn: two processes can choose the same one, and only one of them gets it. The cost depends neither
+-- on the number of batches nor on how many of them are paused or waiting.
+--
+-- This is a function because planning its statements takes longer than running them, and Postgres keeps the plans of a
+-- function for a session, also through a pooler. A plan can be made while the tables are empty, so the settings allow only
+-- plans by index, which are right for every size.
+create function claim_work(
+  process text, wanted text, except_workspaces text[], except_batches text[],
+  -- is_found: there was work to claim, although another process may have been faster. others: other batches have work too.
+  out is_found boolean, out others boolean, out weight double precision, out active_weight double precision,
+  -- The turn before the claim, and the chunk after it. Null: not claimed.
+  out turn batch_turn, out chunk batch_chunk
+) language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+#variable_conflict use_column
+declare
+  chosen record;
+  cost double precision := 1;
+begin
+  select share.workspace_id, share.weight, candidate.batch_id into chosen
+  from batch_share as share cross join lateral (
+    select batch_id from batch_turn
+    where lane = share.lane and workspace_id = share.workspace_id and ready > 0 and not paused
+      and batch_id <> all(except_batches)
+    order by priority desc, order_at, batch_id limit 1
+  ) as candidate
+  where share.lane = wanted and share.active and share.workspace_id <> all(except_workspaces)
+  order by share.virtual_time limit 1;
+  is_found := chosen.batch_id is not null;
+  weight := coalesce(chosen.weight, 1);
+  active_weight := (select coalesce(sum(shares.weight), 0) from (
+    select weight from batch_share where lane = wanted and active limit 64
+  ) as shares);
+  others := (select count(*) > 1 from (
+    select from batch_turn
+    where lane = wanted and ready > 0 and not paused and batch_id <> all(except_batches) limit 2
+  ) as turns);
+  if not is_found then return; end if;
+
+  perform id from worker_process where id = process for key share;
+  if not found then return; end if;
+  select * into turn from batch_turn
+  where batch_id = chosen.batch_id and lane = wanted and ready > 0 and not paused for update skip locked;
+  if not found then return; end if;
+  if wanted = 'lines' then
+    update batch_chunk set state = 'held', holder = process, claim = claim + 1
+    where batch_id = chosen.batch_id and state = 'ready' and chunk = (
+      select chunk from batch_chunk where batch_id = chosen.batch_id and state = 'ready' order by chunk limit 1
+    ) returning * into chunk;
+    if not found then return; end if;
+    cost := chunk.line_count;
+    update batch_turn set ready = ready - 1 where batch_id = chosen.batch_id;
+  else
+    update batch_turn set ready = 0, holder = process where batch_id = chosen.batch_id;
+  end if;
+  update batch_share set virtual_time = virtual_time + cost / weight
+  where lane = wanted and workspace_id = chosen.workspace_id;
+end $$;
+
 -- The results of lines that were settled together. Each line is in one row, in which its result is final. There is one
 -- partition per creation day of the batch (bucket), which is dropped when all its batches are past retention.
 create table batch_result (

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import { createAccessListener } from '#libs/identity/access-listener.ts';
 import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
@@ -179,7 +180,7 @@ function composeBatchEngine({ config, platform, outputs, releaseTarget, stopping
       watch,
       inputBlob,
       releaseTarget,
-      onValidated: () => lanes.wake(),
+      lines: () => lanes.lines,
       logger,
     },
     stopping,
@@ -257,15 +258,19 @@ const createTargetRelease =
     await continueReplay(queue, unit, batch);
   };
 
-/** The blob of a batch's input file, even if the file was deleted. */
-const createInputBlob =
-  (files: Platform['files']) =>
-  async (batch: BatchRow): Promise<string> => {
-    const file = await files.find(batch.workspace_id, batch.input_file_id);
-    if (file) return file.blob;
-    const message = `Batch ${batch.id} has lost its input file ${batch.input_file_id}.`;
-    throw new GatewayError('not_found', 'blob_not_found', message);
+const inputBlobsMax = 1_000;
+
+/** The blob of a batch's input file, even if the file was deleted. It never changes. */
+function createInputBlob(files: Platform['files']): (batch: BatchRow) => Promise<string> {
+  const known = new LRUCache<string, string>({ max: inputBlobsMax });
+  return async ({ id, workspace_id: workspaceId, input_file_id: fileId }) => {
+    const blob = known.get(id) ?? (await files.find(workspaceId, fileId))?.blob;
+    if (blob === undefined)
+      throw new GatewayError('not_found', 'blob_not_found', `Batch ${id} has lost its input file ${fileId}.`);
+    known.set(id, blob);
+    return blob;
   };
+}
 
 /** Composes how a line is called, retried and logged. */
 function composeCallLine(

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
+import type { FirstChunk } from '#libs/batches/batch/validate-batch.ts';
 import { claimChunk } from '#libs/batches/chunks/chunk.ts';
 import { Lane } from '#libs/batches/chunks/lane.ts';
 import type { ChunkRunner, ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
@@ -52,7 +53,7 @@ export function composeLanes(
         return { ...found, claimed: turn && { ...turn, key: turn.batchId } };
       },
       async run(held) {
-        if (held.work.isAdopted !== true) return await run.files.run(held);
+        if (held.work.batch === undefined) return await run.files.run(held);
         await adopted.acquire(0);
         try {
           await run.files.run(held);
@@ -88,17 +89,34 @@ export function composeLanes(
     parts: [stray, slots],
     wake,
     isCrowded: () => lines.isCrowded(),
+    lines: {
+      wake: () => void lines.wake(),
+      /** A process runs the first chunk of a batch that it has validated, if no other work waits for the slot. */
+      firstHolder: () => (lines.isIdle() ? lease.holder() : null),
+      runFirst({ batch, blob, chunk, holder, left }: FirstChunk, weight: number): void {
+        const claimed = { key: chunkKey(chunk), batchId: batch.id, workspaceId: batch.workspace_id, chunk };
+        void lines.adopt({ ...claimed, input: { batch, blob } }, holder, { weight, left, isTail: false });
+      },
+    },
     /** Writes the files of a small batch that this process holds. */
-    finish: async ({ id, workspace_id: workspaceId }: BatchRow, holder: Holder): Promise<void> =>
-      await small.adopt({ key: id, batchId: id, workspaceId, work: 'finalise', failures: 0, isAdopted: true }, holder),
+    finish: async (batch: BatchRow, holder: Holder): Promise<void> => {
+      const turn = {
+        batchId: batch.id,
+        workspaceId: batch.workspace_id,
+        work: 'finalise',
+        failures: 0,
+        weight: 1,
+      } as const;
+      await small.adopt({ ...turn, key: batch.id, batch }, holder);
+    },
     /** Looks for work when a ticket says so. While all slots are taken, tickets wait. */
     async workOnTickets(queue: JobQueue): Promise<void> {
       await queue.work(linesTickets, { concurrency: 1, claimedAtOnce: 8 }, async ({ signal }) => {
         await lines.wake();
         await lines.whenFree(AbortSignal.any([signal, stopping]));
       });
-      await queue.work(filesTickets, { concurrency: 1, claimedAtOnce: 8 }, async () => {
-        await Promise.all([small.wake(), large.wake()]);
+      await queue.work(filesTickets, { concurrency: 1, claimedAtOnce: 8 }, async ({ payload }) => {
+        await (payload.lane === 'small_files' ? small : large).wake();
       });
     },
   };

@@ -1,4 +1,13 @@
-import { Kysely, PostgresDialect, PostgresDriver, type Driver, type PostgresDialectConfig } from 'kysely';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import {
+  CompiledQuery,
+  Kysely,
+  PostgresDialect,
+  PostgresDriver,
+  type DatabaseConnection,
+  type Driver,
+  type PostgresDialectConfig,
+} from 'kysely';
 import pg from 'pg';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -148,6 +157,10 @@ export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
   }
 }
 
+/** The driver's own connection. The driver can only discard and release that one. */
+export type OwnConnection = Parameters<PostgresDriver['rollbackTransaction']>[0];
+type Settings = Parameters<PostgresDriver['beginTransaction']>[1];
+
 /**
  * Kysely on the pool. If the connection is lost during COMMIT, the transaction fails with CommitOutcomeUnknownError. If
  * it is lost earlier, the transaction fails with that first error and not with the error of the ROLLBACK after it.
@@ -166,8 +179,44 @@ export function createDatabase(
   return new Kysely<Database>({ dialect });
 }
 
-/** Kysely's driver, extended by whether a transaction is known to have failed. */
+const openings = new AsyncLocalStorage<{ statement: string | null }>();
+
+/**
+ * Runs `work`, whose next transaction begins with a statement in the same round trip. The statement has no parameters, and
+ * its result is not read.
+ */
+export const beginningWith = <Result>(statement: string, work: () => Result): Result =>
+  openings.run({ statement }, work);
+
+/** Kysely's driver, extended by first statements, and by whether a transaction is known to have failed. */
 export class OutcomeAwareDriver extends PostgresDriver {
+  override async beginTransaction(connection: DatabaseConnection, settings: Settings): Promise<void> {
+    await this.beginAnd([], connection, settings);
+  }
+
+  /** Begins a transaction and runs further statements, in one round trip. */
+  protected async beginAnd(
+    further: readonly string[],
+    connection: DatabaseConnection,
+    settings: Settings,
+  ): Promise<void> {
+    const opening = openings.getStore();
+    const first = opening?.statement ?? null;
+    if (opening !== undefined) opening.statement = null;
+    const statements = [...(first === null ? [] : [first]), ...further];
+    const joined: DatabaseConnection = {
+      executeQuery: (query) => connection.executeQuery(CompiledQuery.raw([query.sql, ...statements].join('; '))),
+      streamQuery: (query, chunkSize) => connection.streamQuery(query, chunkSize),
+    };
+    try {
+      await super.beginTransaction(joined, settings);
+    } catch (error) {
+      // "begin" may have succeeded although a further statement failed. No other code would end the transaction.
+      if (statements.length > 0) await this.rollbackTransaction(connection as OwnConnection);
+      throw error;
+    }
+  }
+
   override async commitTransaction(connection: Parameters<PostgresDriver['commitTransaction']>[0]): Promise<void> {
     try {
       await super.commitTransaction(connection);

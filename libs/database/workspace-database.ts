@@ -2,7 +2,7 @@ import { CompiledQuery, type DatabaseConnection, type Kysely } from 'kysely';
 import pg from 'pg';
 import { isConnectionLost } from './database-error.ts';
 import { tenantRole, workspaceSetting } from './isolate-workspaces.ts';
-import { createDatabase, OutcomeAwareDriver } from './pool.ts';
+import { createDatabase, OutcomeAwareDriver, type OwnConnection } from './pool.ts';
 import type { Database } from './schema.ts';
 import { boundWorkspace } from './workspace-binding.ts';
 
@@ -45,17 +45,7 @@ class BoundDriver extends OutcomeAwareDriver {
 
   /** Begins a transaction and binds it, in one round trip. */
   async begin({ inner, workspaceId }: BoundConnection, settings: Settings): Promise<void> {
-    const bound: DatabaseConnection = {
-      executeQuery: (query) => inner.executeQuery(CompiledQuery.raw(`${query.sql}; ${bindingTo(workspaceId)}`)),
-      streamQuery: (query, chunkSize) => inner.streamQuery(query, chunkSize),
-    };
-    try {
-      await super.beginTransaction(bound, settings);
-    } catch (error) {
-      // "begin" may have succeeded although the following statement failed. No other code would end the transaction.
-      await super.rollbackTransaction(inner as OwnConnection);
-      throw error;
-    }
+    await this.beginAnd([bindingTo(workspaceId)], inner, settings);
   }
 
   override async commitTransaction(connection: DatabaseConnection): Promise<void> {
@@ -76,9 +66,6 @@ const bindingTo = (workspaceId: string | null): string =>
     ? 'set local role none'
     : `set local role ${tenantRole}; set local ${workspaceSetting} = ${pg.escapeLiteral(workspaceId)}`;
 
-type OwnConnection = Parameters<OutcomeAwareDriver['rollbackTransaction']>[0];
-
-/** The driver's own connection. The driver can only discard and release that one. */
 const ownOf = (connection: DatabaseConnection): OwnConnection =>
   (connection instanceof BoundConnection ? connection.inner : connection) as OwnConnection;
 

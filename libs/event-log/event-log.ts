@@ -1,6 +1,8 @@
 import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
+import pg from 'pg';
 import { v7 as uuidv7 } from 'uuid';
 import { hasHung, isTransient } from '#libs/database/database-error.ts';
+import { beginningWith } from '#libs/database/pool.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
@@ -18,8 +20,6 @@ export type UnitOfWork = {
     model: InlineModel<Row, Event>,
     id: string,
   ): Promise<Row | undefined>;
-  /** Reads the rows of several streams in one round trip, for `load`. */
-  prefetch(model: Pick<InlineModel<never, never>, 'name'>, ids: readonly string[]): Promise<void>;
   /**
    * Appends the events and writes the folded row, in one round trip, and returns the row. Without events it returns the
    * row unchanged. A new stream belongs to `workspaceId`, by default the workspace of the command.
@@ -36,6 +36,10 @@ export type Command = {
   workspaceId: string;
   /** Every stream that the work loads or appends to. They are locked before anything else happens. */
   streams: readonly string[];
+  /** The model of which most of `streams` have a row, read together with the clock. */
+  model?: Pick<InlineModel<never, never>, 'name'>;
+  /** Those of `streams` that begin with this command, so that they have no row to read. */
+  newStreams?: readonly string[];
   /** A function gets the row of the stream before its events. */
   metadata: EventMetadata | ((before: StreamRow | undefined) => EventMetadata);
 };
@@ -58,14 +62,14 @@ export function createEventLog(db: Kysely<Database>): EventLog {
       const streams = [...new Set(command.streams)].toSorted();
       const eventIds: string[] = [];
       let previous: { result: Awaited<ReturnType<typeof work>> } | undefined;
-      const once = () =>
-        db.transaction().execute(async (tx) => {
-          const now = await lockStreams(tx, streams);
-          if (previous && (await isCommitted(tx, eventIds[0]))) return previous.result;
-          const result = await work(createUnit(tx, now, command, streams, eventIds));
-          previous = { result };
-          return result;
-        });
+      const run = async (tx: Transaction<Database>) => {
+        const opened = await readLocked(tx, command);
+        if (previous && (await isCommitted(tx, eventIds[0]))) return previous.result;
+        const result = await work(createUnit(tx, opened, command, streams, eventIds));
+        previous = { result };
+        return result;
+      };
+      const once = () => beginningWith(lockingStatement(streams), () => db.transaction().execute(run));
       return await retryDuringOutage(once, {
         isOutage: (error) => isTransient(error) && !hasHung(error),
         delayMs: (failures) => retryDelaysMs[failures - 1],
@@ -75,20 +79,30 @@ export function createEventLog(db: Kysely<Database>): EventLog {
 }
 
 /**
- * Acquires the advisory lock of every stream, in sorted order, and then reads the clock. This must be the first
- * statement of the transaction. A transaction id assigned before the lock could be lower than that of a transaction
- * that held the lock earlier, and subscribers, who read in the order of transaction ids, would see the events of a
- * stream out of order.
+ * Acquires the advisory lock of every stream, in sorted order. This must be the first statement of the transaction. A
+ * transaction id assigned before the lock could be lower than that of a transaction that held the lock earlier, and
+ * subscribers, who read in the order of transaction ids, would see the events of a stream out of order.
  */
-async function lockStreams(tx: Transaction<Database>, streams: readonly string[]): Promise<Date> {
-  const { rows } = await sql<{ now: Date }>`
+function lockingStatement(streams: readonly string[]): string {
+  // No stream has the character NUL in its id, because Postgres cannot store it.
+  const ids = streams.map((id) => pg.escapeLiteral(id.replaceAll('\0', '')));
+  return `
     with locked as materialized (
-      select pg_advisory_xact_lock(hashtextextended(stream_id, 0)) from unnest(${streams}::text[]) as stream_id
+      select pg_advisory_xact_lock(hashtextextended(stream_id, 0)) from unnest(array[${ids.join(', ')}]::text[]) as stream_id
     )
-    select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as held`.execute(tx);
-  const row = rows[0];
-  if (!row) throw new Error('the lock statement returned no row');
-  return row.now;
+    select count(*) from locked`;
+}
+
+type Opened = { now: Date; rows: StreamRow[] };
+
+/** Reads the clock, and the rows of the command's model, after its locks were acquired. */
+async function readLocked(tx: Transaction<Database>, { model, streams }: Command): Promise<Opened> {
+  const now = sql<{ now: Date }>`select date_trunc('milliseconds', clock_timestamp()) as now`;
+  if (model === undefined) return { ...((await now.execute(tx)).rows[0] as { now: Date }), rows: [] };
+  const { rows } = await sql<{ now: Date } & StreamRow>`
+    select * from (${now}) as clock left join ${sql.table(model.name)} on id = any(${streams}::text[])`.execute(tx);
+  const [first] = rows as [(typeof rows)[number]];
+  return { now: first.now, rows: rows.map(({ now: _now, ...row }) => row).filter(({ id }) => id !== null) };
 }
 
 async function isCommitted(tx: Transaction<Database>, eventId: string | undefined): Promise<boolean> {
@@ -99,13 +113,14 @@ async function isCommitted(tx: Transaction<Database>, eventId: string | undefine
 
 function createUnit(
   tx: Transaction<Database>,
-  now: Date,
+  { now, rows: read }: Opened,
   command: Command,
   streams: readonly string[],
   eventIds: string[],
 ): UnitOfWork {
   const locked = new Set(streams);
-  const rows = new Map<string, StreamRow | undefined>();
+  const rows = new Map<string, StreamRow | undefined>(command.newStreams?.map((id) => [id, undefined]));
+  for (const row of read) rows.set(row.id, row);
   let appended = 0;
   const load: UnitOfWork['load'] = async <Row extends StreamRow, Event extends NewEvent>(
     model: InlineModel<Row, Event>,
@@ -122,12 +137,6 @@ function createUnit(
     tx,
     now,
     load,
-    async prefetch(model, ids) {
-      const found = await sql<StreamRow>`select * from ${sql.table(model.name)} where id = any(${ids}::text[])`.execute(
-        tx,
-      );
-      for (const row of found.rows) rows.set(row.id, row);
-    },
     async append(model, id, events, workspaceId = command.workspaceId) {
       const before = await load(model, id);
       // Never earlier than the stream's last event, even when the database's clock was set back.
@@ -149,7 +158,12 @@ function createUnit(
       });
       if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
       const metadata = typeof command.metadata === 'function' ? command.metadata(before) : command.metadata;
-      await write(tx, model, row, recorded, metadata);
+      await write(
+        tx,
+        before?.id === row.id ? updateRow(model, before, row) : upsertRow(model, row),
+        recorded,
+        metadata,
+      );
       rows.set(id, row);
       return row;
     },
@@ -157,10 +171,9 @@ function createUnit(
 }
 
 /** Writes the events and the folded row in one statement: one round trip, however many events there are. */
-async function write<Row extends StreamRow, Event extends NewEvent>(
+async function write<Event extends NewEvent>(
   tx: Transaction<Database>,
-  model: InlineModel<Row, Event>,
-  row: Row,
+  writeRow: RawBuilder<unknown>,
   events: readonly RecordedEvent<Event>[],
   metadata: EventMetadata,
 ): Promise<void> {
@@ -179,7 +192,19 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
         ${events.map(({ data }) => canonicalJson(data))}::text[]
       ) with ordinality as new_event (id, type, schema_version, data, place) order by place
     )
-    ${upsertRow(model, row)}`.execute(tx);
+    ${writeRow}`.execute(tx);
+}
+
+/** Writes the columns of a folded row that have changed. The others would cost more than the event. */
+function updateRow<Row extends StreamRow>(
+  model: Pick<InlineModel<Row, never>, 'name' | 'jsonColumns'>,
+  before: Row,
+  row: Row,
+): RawBuilder<unknown> {
+  const columns = (Object.keys(row) as (keyof Row & string)[]).filter((column) => row[column] !== before[column]);
+  const values = rowValues(model, row, columns);
+  const assignments = columns.map((column, index) => sql`${sql.ref(column)} = ${values[index]}`);
+  return sql`update ${sql.table(model.name)} set ${sql.join(assignments)} where id = ${row.id}`;
 }
 
 /** Inserts or replaces a folded row. */

@@ -81,7 +81,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
       const result = await transactOnce(
         eventLog,
         { ...identity, fingerprint },
-        { workspaceId: identity.workspaceId, streams: [id], metadata },
+        { workspaceId: identity.workspaceId, streams: [id], newStreams: [id], metadata },
         async (unit) => ({ status: 200, body: toOpenAiFile(await record(unit, id, file)) }),
       );
       if (result.replayed) await blobs.remove(blob.blob);

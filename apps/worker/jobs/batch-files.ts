@@ -2,12 +2,13 @@ import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys
 import { isTerminal } from '#libs/batches/batch/batch.ts';
 import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import type { Held } from '#libs/batches/chunks/lane.ts';
+import type { Holder } from '#libs/queue/process-lease.ts';
 import { endTurn, releaseTurn, type FileTurn } from '#libs/batches/chunks/turns.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { runAndReport } from '#libs/queue/ended-job.ts';
 import type { BatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import { finaliseBatch } from '#libs/batches/results/finalise-batch.ts';
-import { validateBatch } from '#libs/batches/batch/validate-batch.ts';
+import { validateBatch, type FirstChunk } from '#libs/batches/batch/validate-batch.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -24,13 +25,19 @@ type Deps = {
   watch: BatchWatch;
   inputBlob: (batch: BatchRow) => Promise<string>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
-  /** Called when a batch has chunks that are ready. */
-  onValidated: () => void;
+  /** Where the process runs chunks; what `validateBatch` needs of it. */
+  lines: () => {
+    firstHolder: () => Holder | null;
+    /** `weight`: that of the workspace. */
+    runFirst: (first: FirstChunk, weight: number) => void;
+    /** Called when a batch has chunks that are ready. */
+    wake: () => void;
+  };
   logger: Logger;
 };
 
-/** A claimed turn; its key is the ID of the batch. `isAdopted`: this process held it when it came up. */
-export type ClaimedFiles = FileTurn & { key: string; isAdopted?: true };
+/** A claimed turn; its key is the ID of the batch. `batch`: its row, if this process held the turn when it came up. */
+export type ClaimedFiles = FileTurn & { key: string; batch?: BatchRow };
 
 type HeldFiles = Pick<Held<ClaimedFiles>, 'work' | 'holder'>;
 
@@ -57,12 +64,13 @@ export class BatchFiles {
     }
   }
 
-  async #validate({ id }: BatchRow, signal: AbortSignal): Promise<BatchRow | undefined> {
+  async #validate(before: BatchRow, signal: AbortSignal, weight: number): Promise<BatchRow> {
     const { config, validator, outputs, watch, releaseTarget, logger } = this.#deps;
+    const lines = this.#deps.lines();
+    let isRunning = false;
     const { db, eventLog, queue, blobs, files, access } = this.#deps.platform;
     const batch = await validateBatch(
       {
-        db,
         eventLog,
         blobs,
         validator,
@@ -96,11 +104,16 @@ export class BatchFiles {
           openBatchesMax: config.SLUICE_OPEN_BATCHES_MAX,
           queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX,
         },
+        firstHolder: lines.firstHolder,
+        runFirst(first) {
+          isRunning = first.left === 0;
+          lines.runFirst(first, weight);
+        },
       },
-      id,
+      before,
       signal,
     );
-    if (batch?.status === 'in_progress') this.#deps.onValidated();
+    if (batch.status === 'in_progress' && !isRunning) lines.wake();
     return batch;
   }
 
@@ -132,20 +145,19 @@ export class BatchFiles {
   async #work(turn: ClaimedFiles, signal: AbortSignal, note: (outcome: string) => void): Promise<void> {
     const { db } = this.#deps.platform;
     const { batchId } = turn;
-    const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-    const after =
-      batch &&
-      (turn.work === 'validate'
-        ? await this.#validate(batch, signal)
-        : await this.#finalise(batch, signal, turn.failures));
-    if (after !== undefined) note(after.status);
+    const batch = turn.batch ?? (await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
     // A turn whose batch has ended or does not exist: the two were restored from different moments.
-    if (after === undefined || isTerminal(after.status)) await endTurn(db, batchId);
+    if (batch === undefined || isTerminal(batch.status)) return await endTurn(db, batchId);
+    const isNew = turn.work === 'validate';
+    const after = await (isNew
+      ? this.#validate(batch, signal, turn.weight)
+      : this.#finalise(batch, signal, turn.failures));
+    note(after.status);
   }
 
   async #workOrRelease({ work: turn, holder }: HeldFiles, note: (outcome: string) => void): Promise<void> {
     const { logger } = this.#deps;
-    const signal = turn.isAdopted === true ? holder.lost : AbortSignal.any([this.#stopping, holder.lost]);
+    const signal = turn.batch !== undefined ? holder.lost : AbortSignal.any([this.#stopping, holder.lost]);
     const retrying = {
       delayMs: outageRetryMs,
       signal,

@@ -87,6 +87,7 @@ export function createBatches(deps: {
       const command = {
         workspaceId: identity.workspaceId,
         streams: [id, ...(also?.streams ?? [])],
+        newStreams: batch.id === undefined ? [id] : [],
         metadata: work,
       };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {
@@ -140,31 +141,32 @@ export function createBatches(deps: {
       return { ...toOpenAiBatch(batch), waits, gateway: await findBatchProgress(db, batch, waits) };
     },
     async control(command, { workspaceId, id }, metadata) {
-      return await eventLog.transact(
-        { workspaceId, streams: [id], metadata: { ...metadata, correlation_id: id } },
-        async (unit) => {
-          const before = await unit.load(batchModel, id);
-          if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
-          const events = decideBatch(before, command, unit.now);
-          return events.length === 0 ? before : await appendAndFollow(deps, unit, before, events);
-        },
-      );
+      return await eventLog.transact(commandOn({ workspaceId, id }, metadata), async (unit) => {
+        const before = await unit.load(batchModel, id);
+        if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
+        const events = decideBatch(before, command, unit.now);
+        return events.length === 0 ? before : await appendAndFollow(deps, unit, before, events);
+      });
     },
     async cancel(workspaceId, id, metadata) {
-      return await eventLog.transact(
-        { workspaceId, streams: [id], metadata: { ...metadata, correlation_id: id } },
-        async (unit) => {
-          const before = await unit.load(batchModel, id);
-          if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
-          const events = decideBatch(before, { type: 'cancel' }, unit.now);
-          if (events.length === 0) return before;
-          // It ends at once if none of its lines is running. Otherwise its last chunk ends it, or the end of the grace period.
-          return await closeIfOver(deps, unit, await appendAndFollow(deps, unit, before, events));
-        },
-      );
+      return await eventLog.transact(commandOn({ workspaceId, id }, metadata), async (unit) => {
+        const before = await unit.load(batchModel, id);
+        if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
+        const events = decideBatch(before, { type: 'cancel' }, unit.now);
+        if (events.length === 0) return before;
+        // It ends at once if none of its lines is running. Otherwise its last chunk ends it, or the end of the grace period.
+        return await closeIfOver(deps, unit, await appendAndFollow(deps, unit, before, events));
+      });
     },
   };
 }
+
+const commandOn = ({ workspaceId, id }: { workspaceId: string; id: string }, metadata: EventMetadata) => ({
+  workspaceId,
+  streams: [id],
+  model: batchModel,
+  metadata: { ...metadata, correlation_id: id },
+});
 
 async function findBatch(db: Kysely<Database>, workspaceId: string, id: string): Promise<BatchRow | undefined> {
   return await db

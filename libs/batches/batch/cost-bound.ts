@@ -42,13 +42,16 @@ export function createCostBounds(
     if (reaching.has(id)) return;
     reaching.add(id);
     try {
-      const row = await deps.eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
-        const batch = (await unit.load(batchModel, id)) as BatchRow;
-        const events = decideBatch(batch, { type: 'reach_max_cost', max }, unit.now);
-        if (events.length === 0) return batch;
-        const after = await appendAndFollow(deps, unit, batch, events);
-        return after.status === 'cancelling' ? await closeIfOver(deps, unit, after) : after;
-      });
+      const row = await deps.eventLog.transact(
+        { workspaceId, streams: [id], model: batchModel, metadata: byWorker },
+        async (unit) => {
+          const batch = (await unit.load(batchModel, id)) as BatchRow;
+          const events = decideBatch(batch, { type: 'reach_max_cost', max }, unit.now);
+          if (events.length === 0) return batch;
+          const after = await appendAndFollow(deps, unit, batch, events);
+          return after.status === 'cancelling' ? await closeIfOver(deps, unit, after) : after;
+        },
+      );
       learn(row);
     } catch (error) {
       deps.logger.warn(

@@ -1,11 +1,11 @@
-import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { BatchError, Database } from '#libs/database/schema.ts';
+import type { BatchError } from '#libs/database/schema.ts';
 import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
+import type { Holder } from '#libs/queue/process-lease.ts';
 import { createRunningRoot } from '#libs/seal/merkle-tree.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
@@ -16,7 +16,7 @@ import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { findSchemaProblem } from '../lines/validate-output.ts';
-import { insertChunks } from '../chunks/chunk.ts';
+import { insertChunks, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
 import { sendTickets } from '../chunks/tickets.ts';
 import { turnToLines } from '../chunks/turns.ts';
@@ -25,7 +25,6 @@ import { makeLineRules, readInput, type LineDestination, type VirtualKey } from 
 const longReadMs = 1_000;
 
 type Deps = FollowDeps & {
-  db: Kysely<Database>;
   eventLog: EventLog;
   blobs: BlobStore;
   validator: BatchFileValidator;
@@ -44,21 +43,24 @@ type Deps = FollowDeps & {
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   /** The limits of the batch's workspace. */
   workspaceLimits: BatchLimits;
+  /** The identity under which this process can run the first chunk at once; null: others come first. */
+  firstHolder: () => Holder | null;
+  /** Runs the first chunk, which this process holds. `left`: how many others are ready. */
+  runFirst: (first: FirstChunk) => void;
   logger: Logger;
 };
+
+export type FirstChunk = { batch: BatchRow; blob: string; chunk: ChunkRow; holder: Holder; left: number };
 
 /**
  * Checks every line of a batch's input file and cuts the file into chunks, or fails the batch with the errors found. Running it twice is harmless: the transaction checks the batch's status again.
  */
-export async function validateBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
-  const { db, logger } = deps;
-  const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-  if (!batch || (batch.status !== 'validating' && batch.status !== 'cancelling') || batch.in_progress_at !== null)
-    return batch;
+export async function validateBatch(deps: Deps, batch: BatchRow, signal: AbortSignal): Promise<BatchRow> {
+  if ((batch.status !== 'validating' && batch.status !== 'cancelling') || batch.in_progress_at !== null) return batch;
   const input = await deps.findInput(batch.workspace_id, batch.input_file_id);
   if (!input) return await fail(deps, batch, [missingInput(batch.input_file_id)]);
 
-  const { signal: cancelled, unwatch } = deps.watch.watch(batchId, 'validating');
+  const { signal: cancelled, unwatch } = deps.watch.watch(batch.id, 'validating');
   const startedAt = performance.now();
   const inputRoot = createRunningRoot();
   let result: ValidationResult;
@@ -86,8 +88,8 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     unwatch();
   }
   const durationMs = Math.round(performance.now() - startedAt);
-  logger.info(
-    { batch_id: batchId, valid: result.valid, lines: result.lineCount, duration_ms: durationMs },
+  deps.logger.info(
+    { batch_id: batch.id, valid: result.valid, lines: result.lineCount, duration_ms: durationMs },
     'batch validated',
   );
   if (!result.valid) return await fail(deps, batch, result.errors);
@@ -112,7 +114,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   return await startRunning(
     deps,
     batch,
-    { ...result, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
+    { ...result, blob: input.blob, inputRoot: Buffer.from(inputRoot.root()).toString('hex') },
     pinned,
   );
 }
@@ -148,16 +150,16 @@ function lineDestination(
 async function startRunning(
   deps: Deps,
   batch: BatchRow,
-  result: Extract<ValidationResult, { valid: true }> & { inputRoot: string },
+  result: Extract<ValidationResult, { valid: true }> & { blob: string; inputRoot: string },
   pinnedPrompts: PinnedPrompts | undefined,
 ): Promise<BatchRow> {
-  return await deps.eventLog.transact(commandOf(batch), async (unit) => {
+  const { after: started, first } = await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const { lineCount, chunks, inputRoot } = result;
+    const { lineCount, chunks, blob, inputRoot } = result;
     if (!(await canQueueLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
       const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
       const failure = decideBatch(state, { type: 'fail_validation', errors }, unit.now);
-      return await appendAndFollow(deps, unit, state, failure);
+      return { after: await appendAndFollow(deps, unit, state, failure), first: null };
     }
     // A model name that Postgres cannot store is ignored. It is read from each line instead.
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
@@ -167,12 +169,17 @@ async function startRunning(
       unit.now,
     );
     const after = await appendAndFollow(deps, unit, state, events);
-    if (after.status !== 'in_progress' || events.length === 0) return after;
-    await insertChunks(unit.tx, batch.id, chunks);
-    await turnToLines(unit.tx, after, chunks.length);
-    await sendTickets(deps.queue, unit.tx, 'lines', chunks.length);
-    return after;
+    if (after.status !== 'in_progress' || events.length === 0) return { after, first: null };
+    // A small batch needs no ticket and no claim.
+    const holder = after.paused_at === null ? deps.firstHolder() : null;
+    const left = await turnToLines(unit.tx, after, chunks.length, holder?.id);
+    const taker = left < chunks.length ? holder : null;
+    const chunk = await insertChunks(unit.tx, batch.id, chunks, taker?.id);
+    if (left > 0) await sendTickets(deps.queue, unit.tx, 'lines', left);
+    return { after, first: taker && { batch: after, blob, chunk, holder: taker, left } };
   });
+  if (first !== null) deps.runFirst(first);
+  return started;
 }
 
 async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<BatchRow> {
@@ -186,6 +193,7 @@ async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<
 const commandOf = (batch: BatchRow) => ({
   workspaceId: batch.workspace_id,
   streams: [batch.id],
+  model: batchModel,
   metadata: byWorker,
 });
 

@@ -1,11 +1,10 @@
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BatchChunkTable, Database } from '#libs/database/schema.ts';
-import { selectAlive } from '#libs/queue/process-lease.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
 import { sendTickets } from './tickets.ts';
-import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLimits } from './turns.ts';
+import { activate, claimColumns, claimWork, type Claim, type ClaimLimits } from './turns.ts';
 
 // The states of a chunk. Its row is the only record of them.
 //
@@ -36,61 +35,50 @@ export type ChunkClaim = Pick<ChunkRow, 'batch_id' | 'chunk' | 'claim'> & { hold
 /** A byte range of an input file. `firstLine` counts from 1. */
 type Range = { offset: number; length: number; firstLine: number; lines: number };
 
-/** Validation has cut the input file of a batch into chunks, which begin as ready. Call `turnToLines` after it. */
+/**
+ * Validation has cut the input file of a batch into chunks, which begin as ready. Call it after `turnToLines`. `holder`:
+ * the process that holds the first chunk at once, as its first claim. Returns the first chunk.
+ */
 export async function insertChunks(
   tx: Transaction<Database>,
   batchId: string,
   ranges: readonly Range[],
-): Promise<void> {
+  holder: string | null = null,
+): Promise<ChunkRow> {
+  const held = holder === null ? {} : { state: 'held' as const, holder, claim: 1 };
+  const chunks = ranges.map((range, chunk) => ({
+    batch_id: batchId,
+    chunk,
+    byte_offset: range.offset,
+    byte_length: range.length,
+    range_first_line: range.firstLine,
+    first_line: range.firstLine,
+    line_count: range.lines,
+    settled: noneSettled(range.lines),
+    ...(chunk === 0 ? held : {}),
+  }));
+  let first: ChunkRow | undefined;
   const rowsPerStatement = 1_000;
-  for (let from = 0; from < ranges.length; from += rowsPerStatement) {
-    const rows = ranges.slice(from, from + rowsPerStatement).map((range, index) => ({
-      batch_id: batchId,
-      chunk: from + index,
-      byte_offset: range.offset,
-      byte_length: range.length,
-      range_first_line: range.firstLine,
-      first_line: range.firstLine,
-      line_count: range.lines,
-      settled: noneSettled(range.lines),
-    }));
-    await tx.insertInto('batch_chunk').values(rows).execute();
+  for (let from = 0; from < chunks.length; from += rowsPerStatement) {
+    const values = chunks.slice(from, from + rowsPerStatement);
+    const [inserted] = await tx.insertInto('batch_chunk').values(values).returningAll().execute();
+    first ??= inserted;
   }
+  return first as ChunkRow;
 }
 
-/**
- * ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. One
- * statement; its cost depends neither on the number of batches nor on how many of them are paused or waiting.
- */
+/** ready → held. Claims the next chunk for a process, in the order of turns.ts, unless the process was given up. */
 export async function claimChunk(
   db: Kysely<Database>,
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<ChunkRow & { workspace_id: string }>> {
-  const { rows } = await sql<
-    ChunkRow & { workspace_id: string; is_claimed: boolean; found: boolean; weight: number; active_weight: number }
-  >`
-    with ${nextTurn('lines', limits)}, me as materialized (${selectAlive(holder)}), turn as materialized (
-      select batch_id from batch_turn
-      where batch_id = (select batch_id from next) and work = 'lines' and ready > 0 and not paused
-        and exists (select from me)
-      for update skip locked
-    ), claimed as (
-      update batch_chunk set state = 'held', holder = ${holder}, claim = claim + 1
-      where batch_id = (select batch_id from turn) and state = 'ready' and chunk = (
-        select chunk from batch_chunk where batch_id = (select batch_id from turn) and state = 'ready'
-        order by chunk limit 1
-      )
-      returning *
-    ), taken as (
-      update batch_turn set ready = ready - 1 where batch_id = (select batch_id from claimed)
-    ), ${chargeShare('lines', sql`(select line_count from claimed)`)}
-    select exists (select from next) as found, ${activeWeight('lines', 64)} as active_weight,
-      (select workspace_id from next) as workspace_id, coalesce((select weight from next), 1) as weight,
-      claimed.batch_id is not null as is_claimed, claimed.*
-    from (select 1) as one left join claimed on true`.execute(db);
-  const [{ is_claimed: isClaimed, found, weight, active_weight: ofAll, ...chunk }] = rows as [(typeof rows)[number]];
-  return { claimed: isClaimed ? chunk : null, found, weight, activeWeight: ofAll };
+  const { rows } = await sql<Omit<Claim<never>, 'claimed'> & ChunkRow & { workspace_id: string; isClaimed: boolean }>`
+    select ${claimColumns}, coalesce((turn).ready, 1) - 1 as left, (turn).workspace_id,
+      (chunk).batch_id is not null as "isClaimed", (chunk).*
+    from ${claimWork('lines', holder, limits)}`.execute(db);
+  const [{ found, left, others, weight, activeWeight, isClaimed, ...chunk }] = rows as [(typeof rows)[number]];
+  return { claimed: isClaimed ? chunk : null, found, left, others, weight, activeWeight };
 }
 
 /**
@@ -159,7 +147,7 @@ export async function wakeDue(db: Kysely<Database>, queue: JobQueue): Promise<bo
     const { rows: due } = await sql<{ batch_id: string }>`
       select distinct batch_id from batch_chunk where ${isDue} limit ${wokenMax}`.execute(tx);
     const woken = await wakeOf(tx, due, isDue);
-    if (files.length > 0) await sendTickets(queue, tx, 'small_files', files.length);
+    for (const [lane, turns] of Map.groupBy(files, (row) => row.lane)) await sendTickets(queue, tx, lane, turns.length);
     if (woken > 0) await sendTickets(queue, tx, 'lines', woken);
     return files.length + woken > 0;
   });
@@ -250,14 +238,13 @@ export async function dropChunks(tx: Transaction<Database>, batchId: string): Pr
     .execute();
 }
 
-/** Any state → done, because the batch has ended. */
-export async function endChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
-  await tx
-    .updateTable('batch_chunk')
-    .set({ state: 'done', holder: null, due_at: null })
-    .where('batch_id', '=', batchId)
-    .where('state', '<>', 'done')
-    .execute();
+/** Any state → done, and no turn any more, because the batch has ended. */
+export async function endBatchWork(tx: Transaction<Database>, batchId: string): Promise<void> {
+  // The count makes the turn be locked before the chunks.
+  await sql`
+    with ended as (delete from batch_turn where batch_id = ${batchId} returning batch_id)
+    update batch_chunk set state = 'done', holder = null, due_at = null
+    where (select count(*) from ended) >= 0 and batch_id = ${batchId} and state <> 'done'`.execute(tx);
 }
 
 /** held → done. Returns false when the claim was lost. */
@@ -304,22 +291,24 @@ export async function splitChunk(
 
 export type Half = Pick<ChunkRow, 'first_line' | 'line_count' | 'settled' | 'repeated'>;
 
-/** Locks the turn of a batch. */
-export async function lockTurn(
+/** Locks the turns of batches. */
+export async function lockTurns(
   tx: Transaction<Database>,
-  batchId: string,
-): Promise<(Readied & { work: string }) | undefined> {
+  batchIds: readonly string[],
+): Promise<(Readied & { work: string })[]> {
+  if (batchIds.length === 0) return [];
   return await tx
     .selectFrom('batch_turn')
     .select(['batch_id', 'workspace_id', 'lane', 'work'])
-    .where('batch_id', '=', batchId)
+    .where('batch_id', 'in', batchIds)
+    .orderBy('batch_id')
     .forUpdate()
-    .executeTakeFirst();
+    .execute();
 }
 
 /** Locks the turn of a batch. undefined: none of its lines is to be claimed any more. */
 export async function lockLines(tx: Transaction<Database>, batchId: string): Promise<Readied | undefined> {
-  const turn = await lockTurn(tx, batchId);
+  const [turn] = await lockTurns(tx, [batchId]);
   return turn?.work === 'lines' ? turn : undefined;
 }
 

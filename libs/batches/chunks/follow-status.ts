@@ -2,9 +2,9 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal, type BatchEvent } from '../batch/batch.ts';
 import { batchModel, type BatchRow } from '../batch/batch-model.ts';
-import { countOpenChunks, dropChunks, endChunks } from './chunk.ts';
+import { countOpenChunks, dropChunks, endBatchWork } from './chunk.ts';
 import { sendTickets } from './tickets.ts';
-import { endTurn, pauseTurn, turnToClose, turnToFinalise } from './turns.ts';
+import { activate, pauseTurn, turnToClose, turnToFinalise } from './turns.ts';
 
 export type FollowDeps = {
   queue: JobQueue;
@@ -32,16 +32,17 @@ export async function appendAndFollow(
     return after;
   }
   if (isTerminal(after.status)) {
-    await endTurn(unit.tx, after.id);
-    await endChunks(unit.tx, after.id);
+    await endBatchWork(unit.tx, after.id);
     await releaseTarget(unit, after);
-  } else if (after.status === 'cancelling' || after.status === 'finalizing') {
+  } else if (after.status === 'cancelling') {
     await turnToClose(unit.tx, after.id);
     await dropChunks(unit.tx, after.id);
-  }
-  if (after.status === 'finalizing') {
+  } else if (after.status === 'finalizing') {
     const lane = await turnToFinalise(unit.tx, after, holder);
-    if (lane !== null) await sendTickets(queue, unit.tx, lane, 1);
+    await dropChunks(unit.tx, after.id);
+    if (lane === null) return after;
+    await activate(unit.tx, lane, after.workspace_id);
+    await sendTickets(queue, unit.tx, lane, 1);
   }
   return after;
 }

@@ -71,7 +71,7 @@ export async function closeOverdue(
          select from batch_chunk where batch_id = batch.id and state <> 'done'))
      order by cancelling_at limit ${foundMax})`.execute(db);
   for (const { id, workspace_id: workspaceId } of rows) {
-    await eventLog.transact({ workspaceId, streams: [id], metadata: byWorker }, async (unit) => {
+    await eventLog.transact({ workspaceId, streams: [id], model: batchModel, metadata: byWorker }, async (unit) => {
       const batch = (await unit.load(batchModel, id)) as BatchRow;
       await closeIfOver(deps, unit, batch);
     });

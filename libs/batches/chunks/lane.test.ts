@@ -26,10 +26,13 @@ function setUp(ready: Work[], slots = { ofAll: 8, ofBatch: 2 }, weights: Readonl
     const activeWeight = [...active].reduce((sum, id) => sum + weightOf(id), 0);
     if (overtaken > 0) {
       overtaken -= 1;
-      return { claimed: null, found: true, weight: 1, activeWeight };
+      return { claimed: null, found: true, left: 0, others: true, weight: 1, activeWeight };
     }
     const [claimed = null] = index === -1 ? [] : ready.splice(index, 1);
-    return { claimed, found: claimed !== null, weight: weightOf(claimed?.workspaceId ?? ''), activeWeight };
+    const left = ready.filter(({ batchId }) => batchId === claimed?.batchId).length;
+    const others = ready.some(({ batchId }) => batchId !== claimed?.batchId && !exceptBatches.includes(batchId));
+    const weight = weightOf(claimed?.workspaceId ?? '');
+    return { claimed, found: claimed !== null, left, others, weight, activeWeight };
   });
   const lane = new Lane<Work>({
     name: 'lines',
@@ -131,6 +134,35 @@ test('work that ends makes room for more', async () => {
   end((running[0] as Held<Work>).work.key);
   await vi.waitFor(() => expect(count('a')).toBe(2));
   expect([...lane.keys()]).toHaveLength(2);
+});
+
+test('no claim is made for work that is known not to be there', async () => {
+  const { lane, claim, running, count, end } = setUp(workOf('a', 1, 3));
+  await lane.wake();
+  // Two for the batch, which can have no third chunk now.
+  expect(claim.mock.calls).toHaveLength(2);
+  end((running[0] as Held<Work>).work.key);
+  await vi.waitFor(() => expect(claim.mock.calls).toHaveLength(3));
+  for (const { work } of running.slice()) end(work.key);
+  await vi.waitFor(() => expect(count('a')).toBe(0));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(claim.mock.calls).toHaveLength(3);
+  await lane.wake();
+  expect(claim.mock.calls).toHaveLength(4);
+});
+
+test('a lane is idle while more than half of its slots are free', async () => {
+  const { lane, end } = setUp(workOf('a', 1), { ofAll: 4, ofBatch: 1 });
+  await lane.wake();
+  expect(lane.isIdle()).toBe(true);
+  const [own] = workOf('b', 1) as [Work];
+  const done = lane.adopt(own, holder, { weight: 1, left: 0, isTail: false });
+  expect(lane.isIdle()).toBe(false);
+  end(own.key);
+  await done;
+  expect(lane.isIdle()).toBe(true);
+  await lane.stop(0);
+  expect(lane.isIdle()).toBe(false);
 });
 
 test('a claim in which another process was faster is repeated, but not for ever', async () => {

@@ -37,8 +37,8 @@ type Options<Claimed extends Work> = {
   logger: Logger;
 };
 
-/** `weight`: of its workspace, when it was claimed. */
-type Running = { work: Work; weight: number; isTail: boolean };
+/** `weight`: of its workspace, when it was claimed. `left`: how much work of its batch was ready after that. */
+type Running = { work: Work; weight: number; left: number; isTail: boolean };
 
 /**
  * A batch without work here can have some started up to this many times the slots, if no workspace that waits is below
@@ -51,6 +51,7 @@ const belowShareFactor = 4;
 const firstFactor = 32;
 /** Work can continue without a slot up to this many times the slots of all, and of one batch. */
 const tailFactor = { ofAll: 4, ofBatch: 8 };
+const withoutSlot = { weight: 1, left: 0, isTail: true };
 /** Weights such as 0.3 are not exact. */
 const rounding = 1e-6;
 /** Tickets, free slots and other events start a pass at once. Polling finds what they miss. */
@@ -73,6 +74,9 @@ export class Lane<Claimed extends Work> {
   readonly #done = new Set<Promise<void>>();
   readonly #loop: BackgroundLoop;
   #activeWeight = 0;
+  #isStopped = false;
+  /** Work that is ready may have to wait for the limits of this process. */
+  #isHeldBack = true;
   #freed = Promise.withResolvers<void>();
 
   constructor(options: Options<Claimed>) {
@@ -107,18 +111,24 @@ export class Lane<Claimed extends Work> {
     return this.#used() >= Math.max(1, ofAll - Math.ceil(ofAll / 8));
   }
 
+  /** True when so many slots are free that no work waits for one. */
+  isIdle(): boolean {
+    return !this.#isStopped && this.#used() * 2 < this.#options.slots.ofAll;
+  }
+
   /** The keys of the work that this process runs. */
   keys(): IterableIterator<string> {
     return this.#running.keys();
   }
 
-  /** Runs work that this process holds already, without a slot. */
-  async adopt(work: Claimed, holder: Holder): Promise<void> {
-    await this.#start(work, holder, { weight: 1, isTail: true });
+  /** Runs work that this process holds already; by default without a slot. */
+  async adopt(work: Claimed, holder: Holder, place: Omit<Running, 'work'> = withoutSlot): Promise<void> {
+    await this.#start(work, holder, place);
   }
 
   /** Claims nothing more, and waits for what runs. */
   async stop(timeoutMs: number): Promise<void> {
+    this.#isStopped = true;
     await this.#loop.stop();
     await untilAborted(Promise.all(this.#done), AbortSignal.timeout(timeoutMs), () => {});
     if (this.#running.size > 0)
@@ -126,24 +136,35 @@ export class Lane<Claimed extends Work> {
   }
 
   async #claimAll(signal: AbortSignal): Promise<void> {
+    this.#isHeldBack = true;
     let overtaken = 0;
     let isStrict = true;
+    let isLast = (_limits: ClaimLimits): boolean => false;
     while (!signal.aborted) {
       const limits = this.#limits(isStrict);
       if (limits === null) return;
+      // A claim that finds nothing costs as much as one that finds work.
+      if (isLast(limits)) return this.#endPass(limits);
       const holder = this.#options.lease.holder();
-      const { claimed, found, weight, activeWeight } = await this.#options.claim(holder.id, limits);
+      const { claimed, found, left, others, weight, activeWeight } = await this.#options.claim(holder.id, limits);
       this.#activeWeight = activeWeight;
       if (claimed !== null) {
-        void this.#start(claimed, holder, { weight, isTail: false });
+        void this.#start(claimed, holder, { weight, left, isTail: false });
         isStrict = true;
+        isLast = ({ exceptBatches }) => !others && (left === 0 || exceptBatches.includes(claimed.batchId));
       } else if (found) {
         overtaken += 1;
         if (overtaken > overtakenMax) return;
         await sleep(1 + 4 * Math.random(), signal);
       } else if (isStrict && limits.exceptWorkspaces.length > 0) isStrict = false;
-      else return;
+      else return this.#endPass(limits);
     }
+  }
+
+  /** Nothing is ready beyond what these limits leave out. */
+  #endPass({ exceptWorkspaces, exceptBatches }: ClaimLimits): void {
+    const left = new Map(Array.from(this.#running.values(), (running) => [running.work.batchId, running.left]));
+    this.#isHeldBack = exceptWorkspaces.length > 0 || exceptBatches.some((batchId) => left.get(batchId) !== 0);
   }
 
   /**
@@ -172,7 +193,7 @@ export class Lane<Claimed extends Work> {
     };
   }
 
-  #start(work: Claimed, holder: Holder, place: Pick<Running, 'weight' | 'isTail'>): Promise<void> {
+  #start(work: Claimed, holder: Holder, place: Omit<Running, 'work'>): Promise<void> {
     const entry: Running = { work, ...place };
     this.#running.set(work.key, entry);
     const freeSlot = (): boolean => {
@@ -193,7 +214,7 @@ export class Lane<Claimed extends Work> {
   #onFree(): void {
     this.#freed.resolve();
     this.#freed = Promise.withResolvers<void>();
-    void this.#loop.wake();
+    if (this.#isHeldBack) void this.#loop.wake();
   }
 
   #hasRoomForTail(batchId: string): boolean {

@@ -43,7 +43,7 @@ export async function resumeChunk(
   batch: Pick<BatchRow, 'id' | 'workspace_id'>,
   claimed: ChunkRow & { holder: string },
 ): Promise<Resumed> {
-  const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata: byWorker };
+  const command = { workspaceId: batch.workspace_id, streams: [batch.id], model: batchModel, metadata: byWorker };
   return await eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const turn = await lockLines(unit.tx, batch.id);

@@ -24,8 +24,14 @@ import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '.
 import { Settler, type BatchSettler } from '../results/settler.ts';
 import { createPermitPool, type Permits, type PermitPool } from '../lines/permit-pool.ts';
 
-/** A chunk that a lane has claimed. */
-export type ClaimedChunk = { key: string; batchId: string; workspaceId: string; chunk: ChunkRow };
+/** A chunk that this process holds. `input`: its batch as it was then, and the blob of the input file, if they are known. */
+export type ClaimedChunk = {
+  key: string;
+  batchId: string;
+  workspaceId: string;
+  chunk: ChunkRow;
+  input?: { batch: BatchRow; blob: string } | undefined;
+};
 
 type Deps = Omit<ConstructorParameters<typeof Settler>[0], 'signal' | 'remakePartition'> & {
   db: Kysely<Database>;
@@ -134,7 +140,8 @@ export class ChunkRunner {
     };
     const again: Again = (step) => retryDuringOutage(step, retrying);
     const { batchId, chunk } = claim.work;
-    const batch = await again(() => db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
+    const find = db.selectFrom('batch').selectAll().where('id', '=', batchId);
+    const batch = claim.work.input?.batch ?? (await again(() => find.executeTakeFirst()));
     if (batch === undefined) throw new Error(`batch ${batchId} does not exist`);
     const settler = this.#settler.of({ id: batch.id, workspaceId: batch.workspace_id });
     const run: Run = { claim, batch, settler, again };
@@ -169,7 +176,7 @@ export class ChunkRunner {
     if (resumed.action === 'drop') return claim.note('dropped');
     if (resumed.action === 'stop') return await this.#close(run);
     const { chunk } = resumed;
-    const lines = await again(() => this.#readLines(batch, chunk));
+    const lines = await again(() => this.#readLines(run, chunk));
     const call = async (): Promise<void> => {
       claim.isCalling = true;
       await this.#callLines(run, chunk, lines, resumed.action === 'poison' ? resumed.line : null);
@@ -269,8 +276,8 @@ export class ChunkRunner {
     if (outcome === 'incomplete') throw new Error(`chunk ${chunk} of ${batch_id} has lines without a result`);
   }
 
-  async #readLines(batch: BatchRow, chunk: ChunkRow): Promise<RequestLine[]> {
-    const blob = await this.#deps.inputBlob(batch);
+  async #readLines({ claim, batch }: Run, chunk: ChunkRow): Promise<RequestLine[]> {
+    const blob = claim.work.input?.blob ?? (await this.#deps.inputBlob(batch));
     const range = await this.#deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
     const end = chunk.first_line + chunk.line_count;
     return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);

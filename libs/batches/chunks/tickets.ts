@@ -5,17 +5,17 @@ import type { Database, Lane } from '#libs/database/schema.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
-// A ticket says that there is work and names none: a worker that gets it claims whatever is next (turns.ts). A ticket
+// A ticket says that a lane has work and names none: a worker that gets it claims whatever is next (turns.ts). A ticket
 // that is lost, or sent too often, costs a look. While all slots of all workers are taken, tickets wait, and the age of
 // the oldest one shows that more workers are needed.
 
-type Ticket = { number: number };
+type Ticket = { lane: Lane; number: number };
 
 const ticketQueue = (name: string): QueueDefinition<Ticket> => ({
   name,
-  payload: z.object({ number: z.number() }),
+  payload: z.object({ lane: z.enum(['lines', 'small_files', 'large_files']), number: z.number() }),
   // A ticket is not sent again while the one with its number waits.
-  key: ({ number }) => String(number),
+  key: ({ lane, number }) => `${lane} ${number}`,
   options: {
     policy: 'short',
     retryLimit: 0,
@@ -51,6 +51,6 @@ export async function sendTickets(
   await queue.enqueueMany(
     tx,
     ticketsOf(lane),
-    numbers.map((number) => ({ number })),
+    numbers.map((number) => ({ lane, number })),
   );
 }

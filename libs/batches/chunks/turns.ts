@@ -60,15 +60,21 @@ export async function openTurn(tx: Transaction<Database>, batch: BatchRow, input
   return lane;
 }
 
-/** The lines of a batch come next, in `chunks` chunks. */
-export async function turnToLines(tx: Transaction<Database>, batch: BatchRow, chunks: number): Promise<void> {
-  await changeTurn(tx, batch, {
-    work: 'lines',
-    lane: 'lines',
-    ready: chunks,
-    paused: batch.paused_at !== null,
-    order_at: orderAt(batch, batch.total),
-  });
+/**
+ * The lines of a batch come next, in `chunks` chunks. `holder`: the process that holds the first of them at once, unless
+ * it was given up, or the workspace has other lines whose turn comes earlier. Returns how many chunks any process can claim.
+ */
+export async function turnToLines(
+  tx: Transaction<Database>,
+  batch: BatchRow,
+  chunks: number,
+  holder: string | null = null,
+): Promise<number> {
+  const { workspace_id: workspaceId } = batch;
+  const change = { work: 'lines', lane: 'lines', ready: chunks, paused: batch.paused_at !== null } as const;
+  const ready = await changeTurn(tx, batch, { ...change, order_at: orderAt(batch, batch.total) }, holder);
+  if (ready > 0) await activate(tx, 'lines', workspaceId);
+  return ready;
 }
 
 /** No further line of a batch is claimed. Its running chunks can end. */
@@ -83,7 +89,7 @@ export async function turnToClose(tx: Transaction<Database>, batchId: string): P
 
 /**
  * The files of a batch come next. `holder`: the process that writes them at once if the batch is small, unless it was
- * given up; null: any process. Returns the lane if any process can claim it, otherwise null.
+ * given up; null: any process. Returns the lane if any process can claim it, which the caller then activates.
  */
 export async function turnToFinalise(
   tx: Transaction<Database>,
@@ -92,23 +98,31 @@ export async function turnToFinalise(
 ): Promise<Lane | null> {
   const isSmall = isSmallBatch(batch);
   const lane = filesLane(isSmall);
-  const isHeld = isSmall && holder !== null && (await selectAlive(holder).execute(tx)).rows.length > 0;
-  await changeTurn(tx, batch, { work: 'finalise', lane, holder: isHeld ? holder : null, ready: isHeld ? 0 : 1 });
-  return isHeld ? null : lane;
+  const ready = await changeTurn(tx, batch, { work: 'finalise', lane, ready: 1 }, isSmall ? holder : null);
+  return ready === 0 ? null : lane;
 }
 
+/** Changes what comes next. A holder that was not given up takes one piece of it. Returns how much is ready for others. */
 async function changeTurn(
   tx: Transaction<Database>,
   { id, workspace_id: workspaceId }: BatchRow,
-  change: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> &
-    Partial<Pick<BatchTurnTable, 'holder' | 'order_at'>> & { paused?: boolean },
-): Promise<void> {
-  await tx
-    .updateTable('batch_turn')
-    .set({ holder: null, failures: 0, due_at: null, paused: false, ...change })
-    .where('batch_id', '=', id)
-    .execute();
-  if (change.ready > 0) await activate(tx, change.lane, workspaceId);
+  change: Pick<BatchTurnTable, 'work' | 'lane' | 'ready'> & { paused?: boolean; order_at?: Date },
+  holder: string | null,
+): Promise<number> {
+  const { work, lane, ready, paused = false, order_at: orderedAt = sql.ref('order_at') } = change;
+  // Lines of a workspace that has others in the order are claimed in that order, and charged to it.
+  const isNext =
+    work === 'lines'
+      ? sql`not exists (select from batch_share where lane = ${lane} and workspace_id = ${workspaceId} and active)`
+      : sql`true`;
+  const { rows } = await sql<{ ready: number }>`
+    with alive as materialized (${holder === null ? sql`select null::text as id where false` : selectAlive(holder)}),
+      me as materialized (select id from alive where ${isNext})
+    update batch_turn set work = ${work}, lane = ${lane}, ready = ${ready} - (select count(*)::int from me),
+      holder = ${work === 'lines' ? null : sql`(select id from me)`}, failures = 0, due_at = null,
+      paused = ${paused}, order_at = ${orderedAt}
+    where batch_id = ${id} returning ready`.execute(tx);
+  return rows[0]?.ready ?? ready;
 }
 
 /** A paused batch has no turns with its lines. */
@@ -181,43 +195,23 @@ export async function deactivateIdle(db: Kysely<Database>): Promise<void> {
 /** What a process cannot claim at the moment, because it has enough of it. */
 export type ClaimLimits = { exceptWorkspaces: readonly string[]; exceptBatches: readonly string[] };
 
-/**
- * The next turn of a lane, as the CTE `next`. It takes no lock: two processes can choose the same turn, and the claim of
- * one of them then finds nothing and is repeated.
- */
-export const nextTurn = (lane: Lane, { exceptWorkspaces, exceptBatches }: ClaimLimits) => sql`
-  next as materialized (
-    select share.workspace_id, share.weight, turn.batch_id
-    from batch_share as share cross join lateral (
-      select batch_id from batch_turn
-      where lane = share.lane and workspace_id = share.workspace_id and ready > 0 and not paused
-        and batch_id <> all(${exceptBatches}::text[])
-      order by priority desc, order_at, batch_id limit 1
-    ) as turn
-    where share.lane = ${lane} and share.active and share.workspace_id <> all(${exceptWorkspaces}::text[])
-    order by share.virtual_time limit 1
-  )`;
-
-/** The sum of the weights of the workspaces that have work in a lane; of `most` of them, if there are more. */
-export const activeWeight = (lane: Lane, most: number) => sql<number>`
-  (select coalesce(sum(weight), 0)::float8 from (
-    select weight from batch_share where lane = ${lane} and active limit ${most}
-  ) as active_shares)`;
-
-/** Charges a claim to the workspace of `next`, if the CTE `claimed` has a row. */
-export const chargeShare = (lane: Lane, cost: ReturnType<typeof sql>) => sql`
-  charged as (
-    update batch_share set virtual_time = virtual_time + ${cost} / weight
-    where lane = ${lane} and workspace_id = (select workspace_id from next) and exists (select from claimed)
-  )`;
-
-/** A claimed validation or finalise. `failures`: how often it failed in a row. */
-export type FileTurn = { batchId: string; workspaceId: string; work: 'validate' | 'finalise'; failures: number };
+/** A claimed validation or finalise. `failures`: how often it failed in a row. `weight`: that of its workspace. */
+export type FileTurn = {
+  batchId: string;
+  workspaceId: string;
+  work: 'validate' | 'finalise';
+  failures: number;
+  weight: number;
+};
 
 /** `found`: there was something to claim, although another process may have been faster. */
 export type Claim<Claimed> = {
   claimed: Claimed | null;
   found: boolean;
+  /** How much work of the same batch is ready now. */
+  left: number;
+  /** Whether other batches have work that is ready and that this process can take. */
+  others: boolean;
   /** The weight of the workspace of `claimed`, and of all workspaces that have work. */
   weight: number;
   activeWeight: number;
@@ -230,21 +224,20 @@ export async function claimFileTurn(
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<FileTurn>> {
-  const { rows } = await sql<{ found: boolean; weight: number; active_weight: number; turn: FileTurn | null }>`
-    with ${nextTurn(lane, limits)}, me as materialized (${selectAlive(holder)}), claimed as (
-      update batch_turn set holder = ${holder}, ready = 0
-      where batch_id = (select batch_id from next) and lane = ${lane} and ready > 0 and not paused
-        and exists (select from me)
-      returning batch_id, workspace_id, work, failures
-    ), ${chargeShare(lane, sql`1.0`)}
-    select exists (select from next) as found, ${activeWeight(lane, 64)} as active_weight,
-      coalesce((select weight from next), 1) as weight, (
-      select jsonb_build_object('batchId', batch_id, 'workspaceId', workspace_id, 'work', work, 'failures', failures)
-      from claimed
-    ) as turn`.execute(db);
-  const [row] = rows as [(typeof rows)[number]];
-  return { claimed: row.turn, found: row.found, weight: row.weight, activeWeight: row.active_weight };
+  const { rows } = await sql<FileTurn & Omit<Claim<never>, 'claimed'> & { isClaimed: boolean }>`
+    select ${claimColumns}, 0 as left, (turn).batch_id is not null as "isClaimed", (turn).batch_id as "batchId",
+      (turn).workspace_id as "workspaceId", (turn).work, (turn).failures
+    from ${claimWork(lane, holder, limits)}`.execute(db);
+  const [{ found, left, others, weight, activeWeight, isClaimed, ...turn }] = rows as [(typeof rows)[number]];
+  return { claimed: isClaimed ? { ...turn, weight } : null, found, left, others, weight, activeWeight };
 }
+
+/** Claims the next work of a lane, as one row (migrations/0001_schema.sql). */
+export const claimWork = (lane: Lane, holder: string, { exceptWorkspaces, exceptBatches }: ClaimLimits) =>
+  sql`claim_work(${holder}, ${lane}, ${exceptWorkspaces}::text[], ${exceptBatches}::text[])`;
+
+/** What that row says about the lane. */
+export const claimColumns = sql`is_found as found, others, weight, active_weight as "activeWeight"`;
 
 /** How long a validation or finalise that failed waits for its next try: one second, doubled up to ten. */
 const retryDelaySeconds = (failures: number): number => Math.min(10, 2 ** Math.min(failures, 4));

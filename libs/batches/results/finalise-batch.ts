@@ -294,10 +294,11 @@ async function finish(
     completed: batch.completed,
     failed: batch.failed,
   };
-  const streams = [batch.id, ids.output, ids.error].filter((id) => id !== null);
+  const newStreams = [ids.output, ids.error].filter((id) => id !== null);
   // The files are part of the work on the batch.
   const metadata = byWorker(batch);
-  return await deps.eventLog.transact({ workspaceId: batch.workspace_id, streams, metadata }, async (unit) => {
+  const command = { workspaceId: batch.workspace_id, streams: [batch.id, ...newStreams], newStreams, metadata };
+  return await deps.eventLog.transact({ ...command, model: batchModel }, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const events = decideBatch(state, { type: 'finish', outcome }, unit.now);
     if (events.length === 0) return state;

@@ -17,8 +17,9 @@ import {
 } from '../batch/batch.ts';
 import { batchModel, type BatchRow } from '../batch/batch-model.ts';
 import { exceedsErrorRate } from '../batch/bounds.ts';
-import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
+import { closeChunk, countOpenChunks, lockTurns, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
+import { chunkKey } from '../chunks/stray-work.ts';
 import { bitsOfLines, countSettled, isRepeated, isSettled, settle } from '../chunks/settled-lines.ts';
 import { isSmallBatch } from '../chunks/turns.ts';
 import { isSuccess, type LineFailure } from './result-line.ts';
@@ -106,9 +107,8 @@ export async function settleGroups(
   if (first === undefined) return [];
   const streams = groups.map(({ batch }) => batch.id);
   return await deps.eventLog.transact(
-    { workspaceId: first.batch.workspaceId, streams, metadata: byWorker },
+    { workspaceId: first.batch.workspaceId, streams, model: batchModel, metadata: byWorker },
     async (unit): Promise<SettledGroup[]> => {
-      if (groups.length > 1) await unit.prefetch(batchModel, streams);
       const settled = new Map<string, SettledGroup>();
       const open: OpenGroup[] = [];
       for (const group of groups) {
@@ -119,14 +119,19 @@ export async function settleGroups(
       await readChunks(unit.tx, open);
       for (const group of open) group.fresh = settleFirst(group.chunks, group.results);
       // What ends or stops a batch also changes its turn, and turns are locked before chunks.
-      for (const { row, fresh } of open.toSorted((a, b) => (a.row.id < b.row.id ? -1 : 1)))
-        if (canEnd(row, fresh) || exceedsErrorRate(row, countResults(fresh))) await lockTurn(unit.tx, row.id);
+      const stopping = open.filter(
+        ({ row, fresh }) => canEnd(row, fresh) || exceedsErrorRate(row, countResults(fresh)),
+      );
+      await lockTurns(
+        unit.tx,
+        stopping.map(({ row }) => row.id),
+      );
       const rows = open.flatMap(({ row, fresh }) => toRows(row, fresh, { segment, version: row.version + 1 }));
       await insertRows(unit.tx, rows);
-      await writeSettled(unit.tx, open);
+      const closed = await writeChunks(unit.tx, open);
       // Shares of workspaces are locked last, in the same order by everyone.
       for (const group of open.toSorted((a, b) => (a.row.workspace_id < b.row.workspace_id ? -1 : 1))) {
-        const outcomes = await closeChunks(unit.tx, group);
+        const outcomes = group.claims.map((claim) => outcomeOf(group, claim, closed));
         const after = await decideAndAppend(deps, unit, group, holder.id);
         const finishing = after.status === 'finalizing' && isSmallBatch(after) ? after : null;
         settled.set(after.id, { outcomes, finishing });
@@ -219,31 +224,43 @@ function settleFirst<Result extends LineResult>(chunks: readonly Settled[], resu
   });
 }
 
-async function writeSettled(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<void> {
-  const changed = groups.flatMap(({ chunks, fresh }) =>
-    chunks.filter((chunk) => fresh.some(({ line }) => isWithin(chunk, line))),
+/** Writes which lines are settled, and closes chunks, with one version of each row. Returns the claims that it closed. */
+async function writeChunks(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<ReadonlySet<string>> {
+  const changed = groups.flatMap((group) =>
+    group.chunks.flatMap((chunk) => {
+      const claims = group.claims.filter((claim) => claim.chunk === chunk.chunk && canClose(group, claim));
+      const isChanged = claims.length > 0 || group.fresh.some(({ line }) => isWithin(chunk, line));
+      // Only the newest claim of a chunk can be the current one.
+      const newest = claims.toSorted((a, b) => b.claim - a.claim)[0];
+      return isChanged ? [{ ...chunk, claim: newest?.claim ?? null, holder: newest?.holder ?? null }] : [];
+    }),
   );
-  if (changed.length === 0) return;
-  await sql`
-    update batch_chunk set settled = new.settled
+  if (changed.length === 0) return new Set();
+  const isClosed = sql`batch_chunk.claim = new.claim and batch_chunk.holder = new.holder`;
+  const { rows } = await sql<Pick<ChunkRow, 'batch_id' | 'chunk' | 'claim' | 'state'>>`
+    update batch_chunk set settled = new.settled, state = case when ${isClosed} then 'done' else state end,
+      holder = case when ${isClosed} then null else batch_chunk.holder end
     from unnest(
       ${changed.map((row) => row.batch_id)}::text[],
       ${changed.map(({ chunk }) => chunk)}::int[],
-      ${changed.map(({ settled }) => settled)}::bytea[]
-    ) as new (batch_id, chunk, settled)
-    where batch_chunk.batch_id = new.batch_id and batch_chunk.chunk = new.chunk`.execute(tx);
+      ${changed.map(({ settled }) => settled)}::bytea[],
+      ${changed.map(({ claim }) => claim)}::int[],
+      ${changed.map(({ holder }) => holder)}::text[]
+    ) as new (batch_id, chunk, settled, claim, holder)
+    where batch_chunk.batch_id = new.batch_id and batch_chunk.chunk = new.chunk
+    returning batch_chunk.batch_id, batch_chunk.chunk, batch_chunk.claim, state`.execute(tx);
+  return new Set(rows.filter(({ state }) => state === 'done').map(chunkKey));
 }
 
-async function closeChunks(tx: Transaction<Database>, { row, chunks, claims }: OpenGroup): Promise<CloseOutcome[]> {
-  const outcomes: CloseOutcome[] = [];
-  for (const claim of claims) {
-    const found = chunks.find(({ chunk }) => chunk === claim.chunk);
-    // A cancelled batch can leave lines without a result.
-    const isWhole = found === undefined || countSettled(found.settled) === found.line_count;
-    if (row.status === 'in_progress' && !isWhole) outcomes.push('incomplete');
-    else outcomes.push((await closeChunk(tx, claim)) ? 'closed' : 'claim_lost');
-  }
-  return outcomes;
+/** Whether a claim ends with this settle. A cancelled batch can leave lines without a result. */
+function canClose({ row, chunks }: OpenGroup, { chunk: number }: ChunkClaim): boolean {
+  const chunk = chunks.find((one) => one.chunk === number);
+  return row.status !== 'in_progress' || chunk === undefined || countSettled(chunk.settled) === chunk.line_count;
+}
+
+function outcomeOf(group: OpenGroup, claim: ChunkClaim, closed: ReadonlySet<string>): CloseOutcome {
+  if (!canClose(group, claim)) return 'incomplete';
+  return closed.has(chunkKey(claim)) ? 'closed' : 'claim_lost';
 }
 
 async function decideAndAppend(
