@@ -207,14 +207,15 @@ class Steps implements CallTarget {
       for (;;) {
         const acquired =
           target.credentialId === undefined ? undefined : traffic?.acquire(request, target, retry?.obeysRetryAfter);
-        const permit = await acquired;
+        const permit = acquired instanceof Promise ? await acquired : acquired;
         let outcome: Outcome | null = null;
         try {
           outcome = await sender.attempt(prepared, attempts);
         } finally {
           if (permit !== undefined) release(permit, outcome);
         }
-        const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
+        const renewing = outcome.kind === 'failed' ? null : renew(outcome.status);
+        const renewed = renewing === null ? null : await renewing;
         if (renewed !== null) {
           // The body of a pass-through call can be a stream, which has already been read.
           if (outcome.kind === 'relayed') {
