@@ -1,3 +1,4 @@
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import {
@@ -279,7 +280,7 @@ function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
     waitsForBudget,
     bound,
     waitForTurn: isBackground
-      ? (wait) => (waitWithoutPermit === undefined ? wait(signal) : waitWithoutPermit(what, wait))
+      ? (wait) => (waitWithoutPermit === undefined ? wait(toAbortSignal(signal)) : waitWithoutPermit(what, wait))
       : undefined,
     estimate: () => (estimated ??= estimateUsage(request)),
     otherModels: () => otherModels(request),

@@ -1,4 +1,5 @@
 import { shuttingDown } from '#libs/calls/cancelled.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
@@ -115,7 +116,7 @@ class ModelCall implements PreparedCall {
 
   async #fetchResources(): Promise<Call> {
     const { egress, signal, workspaceId, memory } = this.#shared;
-    const options = { egress, signal, workspaceId, memory };
+    const options = { egress, signal: toAbortSignal(signal), workspaceId, memory };
     return { ...this.#call, resources: await fetchResources(this.#urls, options) };
   }
 

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
@@ -51,7 +52,7 @@ const interimAnswersMax = 200;
 
 type Options = {
   timeouts: Timeouts;
-  signal: AbortSignal;
+  signal: CallSignal;
   faults: () => Faults;
   workspaceId: string | undefined;
   /** The same as in `CallOptions`. */
@@ -88,7 +89,7 @@ class Exchange implements CallHandler, Flow {
     const { timeouts, signal, faults, workspaceId, isRepeatable } = this.#options;
     if (signal.aborted) return this.#fail(faults().callerLeft());
     this.#startTimers();
-    signal.addEventListener('abort', this.#onAbort, { once: true });
+    signal.addEventListener('abort', this);
     egress.dispatch(
       {
         origin: outbound.origin,
@@ -127,7 +128,7 @@ class Exchange implements CallHandler, Flow {
     if (this.#isOver()) return;
     this.#close();
     this.#phase = 'finished';
-    this.#timer = setTimeout(this.#onAbort, lingerMs);
+    this.#timer = setTimeout(() => this.handleEvent(), lingerMs);
   }
 
   onConnecting(call: ConnectingCall): void {
@@ -204,7 +205,10 @@ class Exchange implements CallHandler, Flow {
     this.#answerTimer = setTimeout(() => this.abort(faults().answerTimeout(answerMs)), answerMs);
   }
 
-  readonly #onAbort = (): void => this.abort(this.#options.faults().callerLeft());
+  /** The signal has aborted. */
+  handleEvent(): void {
+    this.abort(this.#options.faults().callerLeft());
+  }
 
   /** Whether `end`, `fail` or `finish` was called. */
   #isOver(): boolean {
@@ -215,7 +219,7 @@ class Exchange implements CallHandler, Flow {
     this.#phase = 'closed';
     clearTimeout(this.#timer);
     clearTimeout(this.#answerTimer);
-    this.#options.signal.removeEventListener('abort', this.#onAbort);
+    this.#options.signal.removeEventListener('abort', this);
   }
 
   #fail(error: GatewayError): void {
