@@ -1,3 +1,4 @@
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { ForwardRequest, StreamAnswer, StreamSummary, Target } from '#libs/calls/call.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress/egress.ts';
@@ -72,7 +73,7 @@ export function chatRequest(options: Partial<ForwardRequest> & { text?: string }
     model: 'gpt-test',
     stream: false,
     includeUsage: false,
-    signal: new AbortController().signal,
+    signal: new CallAbort(),
     ...rest,
   };
 }

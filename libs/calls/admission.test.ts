@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/configs/config.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import {
   chatRequest,
@@ -238,12 +239,12 @@ test.each<[string, UpstreamScript]>([
   ['in the middle of it', halfAnAnswer],
 ])('a request is lost whose caller leaves %s', async (_when, script) => {
   const { admit, spent } = reserving();
-  const caller = new AbortController();
+  const caller = new CallAbort();
   const leaving: UpstreamScript = async (reply, received) => {
     await script(reply, received);
-    caller.abort();
+    caller.abort(new Error('left'));
   };
-  await run(admit, { script: leaving, request: { signal: caller.signal } });
+  await run(admit, { script: leaving, request: { signal: caller } });
   expect(spent).toMatchObject([{ status: null, attempts: [{ isLost: true, errorCode: 'call_aborted' }] }]);
 });
 
@@ -257,9 +258,9 @@ test('every attempt is lost that ends with a timeout of the caller', async () =>
 
 test('a request that was never sent is not lost', async () => {
   const { admit, spent } = reserving();
-  const caller = new AbortController();
-  caller.abort();
-  await run(admit, { request: { signal: caller.signal } });
+  const caller = new CallAbort();
+  caller.abort(new Error('left'));
+  await run(admit, { request: { signal: caller } });
   expect(spent.flatMap(({ attempts }) => attempts).filter(({ isLost }) => isLost)).toEqual([]);
 });
 

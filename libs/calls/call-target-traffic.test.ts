@@ -10,6 +10,7 @@ import {
   type ForwardingRig,
 } from '#test/forwarding-rig.ts';
 import { hang, type UpstreamScript } from '#test/upstream.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
@@ -118,15 +119,15 @@ test('a stream holds its permit until it has ended, and a waiting call gets it t
 
 test('a call whose caller leaves while it waits is never sent to the provider', async () => {
   const target = await start(hang, { inFlightMax: 1 });
-  const holder = new AbortController();
-  const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
+  const holder = new CallAbort();
+  const holding = rig.forwarder.settle(chatRequest({ signal: holder }), target);
   await rig.upstream.until(() => rig.upstream.requests.length === 1);
-  const leaver = new AbortController();
-  const waiting = rig.forwarder.settle(chatRequest({ signal: leaver.signal }), target);
+  const leaver = new CallAbort();
+  const waiting = rig.forwarder.settle(chatRequest({ signal: leaver }), target);
   await rig.upstream.until(() => traffic.stats().waitingLive === 1);
-  leaver.abort();
+  leaver.abort(new Error('left'));
   expect(codeOf(await waiting)).toBe('call_aborted');
-  holder.abort();
+  holder.abort(new Error('left'));
   expect(codeOf(await holding)).toBe('call_aborted');
   expect(rig.upstream.requests).toHaveLength(1);
   expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0 });
@@ -218,13 +219,13 @@ test.each(['rate_limited', 'retry'])(
 
 test('a permit that is granted to a call that must not go on is passed to the next call', async () => {
   const target = await start([hang, ok], { inFlightMax: 1, ...noSleep });
-  const holder = new AbortController();
-  const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
+  const holder = new CallAbort();
+  const holding = rig.forwarder.settle(chatRequest({ signal: holder }), target);
   await rig.upstream.until(() => rig.upstream.requests.length === 1);
   const { waitWithoutPermit, waits } = recordWaits(1);
   const waiting = rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target);
   await rig.upstream.until(() => traffic.stats().waitingBackground === 1);
-  holder.abort();
+  holder.abort(new Error('left'));
   await holding;
   expect(codeOf(await waiting)).toBe('call_aborted');
   expect(waits).toEqual([{ reason: 'provider_busy', label: 'test-key', model: 'gpt-test', untilMs: null }]);

@@ -1,3 +1,4 @@
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import {
@@ -207,14 +208,15 @@ class Steps implements CallTarget {
       for (;;) {
         const acquired =
           target.credentialId === undefined ? undefined : traffic?.acquire(request, target, retry?.obeysRetryAfter);
-        const permit = await acquired;
+        const permit = acquired instanceof Promise ? await acquired : acquired;
         let outcome: Outcome | null = null;
         try {
           outcome = await sender.attempt(prepared, attempts);
         } finally {
           if (permit !== undefined) release(permit, outcome);
         }
-        const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
+        const renewing = outcome.kind === 'failed' ? null : renew(outcome.status);
+        const renewed = renewing === null ? null : await renewing;
         if (renewed !== null) {
           // The body of a pass-through call can be a stream, which has already been read.
           if (outcome.kind === 'relayed') {
@@ -278,7 +280,7 @@ function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
     waitsForBudget,
     bound,
     waitForTurn: isBackground
-      ? (wait) => (waitWithoutPermit === undefined ? wait(signal) : waitWithoutPermit(what, wait))
+      ? (wait) => (waitWithoutPermit === undefined ? wait(toAbortSignal(signal)) : waitWithoutPermit(what, wait))
       : undefined,
     estimate: () => (estimated ??= estimateUsage(request)),
     otherModels: () => otherModels(request),

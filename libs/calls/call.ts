@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream';
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
@@ -104,7 +105,7 @@ export type ForwardRequest = {
   headers?: Readonly<Record<string, string>>;
   /** More headers of the client to send, in lower case. They never replace a header that the adapter sets. */
   forwardHeaders?: readonly string[];
-  signal: AbortSignal;
+  signal: CallSignal;
   timeouts?: Partial<Timeouts>;
   /** The answer is charged to this lease while it is read and held. Absent: its memory is not counted. */
   memory?: MemoryLease | undefined;

@@ -4,6 +4,7 @@ import { chatRequest, completion, startForwardingRig, type ForwardingRig } from 
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';
 import type { Outcome, StreamAnswer } from './call.ts';
 import type { createForwarder } from '#test/forwarder.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { readRetryAfter } from './retry-waits.ts';
 import { createRetryBudget, retryVerdict, type RetryPolicy } from './retry.ts';
@@ -147,9 +148,9 @@ describe('retries', () => {
   });
 
   test('a waiting call ends when its caller leaves or the process stops', async () => {
-    const client = new AbortController();
-    const leave = (): Promise<void> => Promise.resolve(client.abort());
-    const left = await settle([status(503)], {}, { sleep: leave }, { signal: client.signal });
+    const client = new CallAbort();
+    const leave = (): Promise<void> => Promise.resolve(client.abort(new Error('left')));
+    const left = await settle([status(503)], {}, { sleep: leave }, { signal: client });
     expect(left).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' }, attempts: [{ status: 503 }] });
     await rig.stop();
     const stop = (): Promise<void> => Promise.resolve(rig.forwarder.stop());

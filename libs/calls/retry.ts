@@ -1,3 +1,4 @@
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
@@ -225,7 +226,7 @@ export function createRetries(deps: {
     const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, ...ends]));
     waiting += 1;
     try {
-      if (request.waitWithoutPermit === undefined) await wait(request.signal);
+      if (request.waitWithoutPermit === undefined) await wait(toAbortSignal(request.signal));
       else await request.waitWithoutPermit(what, wait);
     } finally {
       waiting -= 1;

@@ -7,6 +7,7 @@ import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { sendTogether } from '#libs/http/answers/send-together.ts';
 import { sendEventStream } from '#libs/http/answers/sse.ts';
+import type { CallAbort } from '#libs/kernel/call-signal.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { findDigests } from './call-digests.ts';
@@ -30,7 +31,7 @@ export type AnswerDeps = RecordDeps & {
 export type Answered<Kind extends Outcome = Outcome> = {
   request: Request;
   response: Response;
-  controller: AbortController;
+  controller: CallAbort;
   call: LiveCall;
   outcome: Kind;
 };
@@ -55,7 +56,7 @@ export function answerCall(deps: AnswerDeps, answered: Answered): void | Promise
 /** Records a call whose outcome could not be sent. Its provider was called nevertheless. */
 function lost(deps: RecordDeps, { request, call, outcome, controller }: Answered, error: unknown): never {
   if (!call.isRecorded) {
-    const left = outcome.kind === 'relayed' && controller.signal.aborted;
+    const left = outcome.kind === 'relayed' && controller.aborted;
     recordCall(deps, request, call, {
       status: left ? 499 : httpStatus(error),
       errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
@@ -109,7 +110,7 @@ function setHeaders(response: Response, headers: Headers): void {
 
 function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered<Failure>): never {
   const { error, attempts, lostAnswer } = outcome;
-  const left = controller.signal.aborted;
+  const left = controller.aborted;
   recordCall(
     deps,
     request,

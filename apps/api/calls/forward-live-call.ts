@@ -7,11 +7,12 @@ import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
-import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
 import type { Route, RouteRequest, RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
@@ -78,11 +79,11 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, query, .
       const credentials = readCredentials(request.headers);
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
-      const controller = abortWhenClientLeaves(response);
+      const controller = abortCallWhenClientLeaves(response);
       // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
-      const sent = toForward(operation, request, body, json.bytes, controller.signal, parsed);
+      const sent = toForward(operation, request, body, json.bytes, controller, parsed);
       sent.traceparent = makeCallTraceparent(deps, request);
       const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
       const outcome = await deps.calls.run(call, course);
@@ -96,7 +97,7 @@ export function toForward(
   request: Request,
   body: LiveBody,
   bytes: Buffer,
-  signal: AbortSignal,
+  signal: CallSignal,
   parsed: unknown,
 ): ForwardRequest {
   return {

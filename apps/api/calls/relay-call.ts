@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
 import { credentialHeaders, readCredentials, splitSlug } from '#libs/credentials/requested.ts';
 import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
-import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route, RouteText } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -77,7 +77,7 @@ export function relayHandler(
     refuseBrowserSession(request);
     refuseWhenUnlogged(deps.requestLog);
     const providerPath = pathAtProvider(path, request);
-    const controller = abortWhenClientLeaves(response);
+    const controller = abortCallWhenClientLeaves(response);
     const { workspaceId, defaults } = getCaller(request);
     const credentials = readCredentials(request.headers);
     const { virtualKey, provider, config } = credentials;
@@ -97,7 +97,7 @@ export function relayHandler(
       stream: body.asksForStream,
       includeUsage: false,
       headers: request.headers as Record<string, string>,
-      signal: controller.signal,
+      signal: controller,
       memory: context.memory ?? undefined,
       traceId: context.traceId,
       traceparent: makeCallTraceparent(deps, request),

@@ -13,7 +13,7 @@ import { ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
 import { CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { parseWith, refuseProtoMembers } from '#libs/contracts/parse.ts';
 import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/contracts/configs/prompts.ts';
-import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
@@ -115,10 +115,10 @@ export function completePrompt(deps: PromptDeps): Route {
       const credentials = withConfig(readCredentials(request.headers), rendered, defaults.allowsConfigOverride);
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
-      const controller = abortWhenClientLeaves(response);
+      const controller = abortCallWhenClientLeaves(response);
       const bytes = Buffer.from(JSON.stringify(parsed));
       getContext(request).memory?.charge(bytes.length);
-      const sent = toForward(operation, request, parsed as LiveBody, bytes, controller.signal, parsed);
+      const sent = toForward(operation, request, parsed as LiveBody, bytes, controller, parsed);
       sent.traceparent = makeCallTraceparent(deps, request);
       const isRouted = found !== withoutConfig;
       const call = createLiveCall(request, found, {

@@ -3,6 +3,7 @@ import type { Answer, JsonAnswer, Outcome, Wait } from '#libs/calls/call.ts';
 import { runCall, type Calls } from '#libs/calls/calls.ts';
 import { plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import { createRetries } from '#libs/calls/retry.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
@@ -56,7 +57,7 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; body?
   });
   const called = options.endpoint === undefined ? batch : { ...batch, endpoint: options.endpoint };
   const sent = options.body === undefined ? body : Buffer.from(JSON.stringify({ model: 'm', ...options.body }));
-  const call = (signal = new AbortController().signal, permit = noPermit) =>
+  const call = (signal = new CallAbort(), permit = noPermit) =>
     callLine({
       batch: called,
       line: 1,
@@ -107,14 +108,14 @@ test('a secret that is not there is the error of its line at once', async () => 
 });
 
 test('a line that waits for its target is abandoned with its worker', async () => {
-  const ended = new AbortController();
+  const ended = new CallAbort();
   const { call } = setUp({
     resolve() {
       ended.abort(new Error('the worker ends'));
       return Promise.reject(away());
     },
   });
-  await expect(call(ended.signal)).rejects.toThrow('the worker ends');
+  await expect(call(ended)).rejects.toThrow('the worker ends');
 });
 
 test('a target that is refused is the error of its line at once', async () => {
@@ -145,7 +146,7 @@ test('a call that was made is recorded, even if a step after it fails or its lin
       now: () => 0,
       clock: { now: () => 0 },
     });
-    const { signal } = new AbortController();
+    const signal = new CallAbort();
     const memory = createMemoryBudget(1_000_000).open(null);
     return await callLine({
       batch,

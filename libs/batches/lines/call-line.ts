@@ -18,6 +18,7 @@ import { isOutage, type RetryPolicy } from '#libs/calls/retry.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import { toAbortSignal, type CallSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
@@ -40,7 +41,7 @@ type Line = {
   line: number;
   id: string;
   body: Buffer | undefined;
-  signal: AbortSignal;
+  signal: CallSignal;
   /** The lease to which its answer is charged. */
   memory: MemoryLease;
   permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'>;
@@ -204,7 +205,7 @@ function whenPossible<Result>(
   return retryDuringOutage(work, {
     isOutage,
     delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
-    signal,
+    signal: toAbortSignal(signal),
     onRetry(error) {
       missing = error instanceof SecretError ? error : null;
     },

@@ -1,4 +1,5 @@
 import type { Wait } from '#libs/calls/call.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { batchLineId } from '#libs/kernel/ids.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
@@ -77,8 +78,8 @@ type LinesEnd =
 /** How a line ended. `waiting`, `interrupted`: it has no result, and it was waiting or being called when it was stopped. */
 type LineEnd = 'ended' | 'waiting' | 'interrupted';
 
-/** `signal` aborts the calls of the chunk. They share it, because a composite signal costs more than a small line. */
-type Running = Lines & { signal: AbortSignal; onWait: OnWait };
+/** `signal` aborts the calls of the chunk. They share it. */
+type Running = Lines & { signal: CallAbort; onWait: OnWait };
 
 const logFullPollMs = 100;
 
@@ -98,7 +99,9 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, chunk, lines } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const { signal: startsNoLines, unwatch: unwatchPause } = deps.watch.watch(batch.id, 'starts_lines');
-  const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
+  const signal = new CallAbort();
+  const unfollow = signal.follow(run.abandon);
+  const results = watchResultsEnd(deps.watch, batch.id, leftInProgress, signal);
   const snoozeWatch = createSnoozeWatch({
     now: () => steadyClock.now(),
     isCrowded: deps.isCrowded,
@@ -110,7 +113,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const running: Running = {
     ...run,
     stop,
-    signal: AbortSignal.any([run.abandon, results.ended]),
+    signal,
     onWait(what) {
       const ends = [deps.waits.begin(batch.id, what), snoozeWatch.onWait(what), busy.onWait(what)];
       return () => {
@@ -162,6 +165,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     unwatch();
     unwatchPause();
     results.unwatch();
+    unfollow();
   }
   if (leftInProgress.aborted) return { kind: 'not_in_progress' };
   if (!isStopped) return { kind: 'done' };
@@ -196,26 +200,29 @@ class BusyLines {
 }
 
 /**
- * `ended` aborts when the batch accepts no more results. After a cancel, running calls can finish until then. Without
+ * Aborts `calls` when the batch accepts no more results. After a cancel, running calls can finish until then. Without
  * this, calls that hang would withhold their permits from other batches until the batch's deadline.
  */
 function watchResultsEnd(
   watch: BatchWatch,
   batchId: string,
   leftInProgress: AbortSignal,
-): { ended: AbortSignal; unwatch: () => void } {
-  const ended = new AbortController();
-  let cancelling: ReturnType<BatchWatch['watch']> | undefined;
+  calls: CallAbort,
+): { unwatch: () => void } {
+  let unwatch = (): void => {};
   const watchOn = (): void => {
-    cancelling = watch.watch(batchId, 'cancelling');
-    cancelling.signal.addEventListener('abort', () => ended.abort(), { once: true });
+    const cancelling = watch.watch(batchId, 'cancelling');
+    const unfollow = calls.follow(cancelling.signal);
+    unwatch = () => {
+      unfollow();
+      cancelling.unwatch();
+    };
   };
   leftInProgress.addEventListener('abort', watchOn, { once: true });
   return {
-    ended: ended.signal,
     unwatch() {
       leftInProgress.removeEventListener('abort', watchOn);
-      cancelling?.unwatch();
+      unwatch();
     },
   };
 }

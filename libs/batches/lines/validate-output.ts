@@ -2,6 +2,7 @@ import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import { listAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { addUsage } from '#libs/calls/upstream/answers/usage.ts';
 import type { BatchError, GatewayOptions, ValidateOutputs } from '#libs/contracts/batches/batches.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { OutputWork } from '#libs/validation/outputs/check-output-worker.ts';
@@ -68,7 +69,10 @@ export async function callUntilValid(
     const { attempts, body } = outcome;
     const lose = (error: GatewayError): Outcome => ({ kind: 'failed', error, attempts, lostAnswer: outcome });
     try {
-      const verdict = await checker.check({ operation, format, answer: body }, { workspaceId, signal });
+      const verdict = await checker.check(
+        { operation, format, answer: body },
+        { workspaceId, signal: toAbortSignal(signal) },
+      );
       if (verdict.kind === 'unchecked') return { outcome, output: null };
       if (verdict.kind === 'passed') return { outcome, output: calls === 1 ? 'passed' : 'passed_after_retry' };
       if (verdict.isFinal || calls > retries)

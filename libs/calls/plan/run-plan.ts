@@ -2,6 +2,7 @@ import type { ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { CallTarget } from '#libs/calls/call-target.ts';
 import { listAttempts, noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { retryVerdict, type RetryPolicy } from '#libs/calls/retry.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError, type ErrorKind, type GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { chooseSticky } from './sticky.ts';
@@ -81,7 +82,7 @@ async function runNode<Planned extends Call>(
       case 'leaf':
         return await runLeaf(deps, node.leaf, call, pass);
       case 'conditional': {
-        const caller = { workspaceId: call.workspaceId, signal: call.request.signal };
+        const caller = { workspaceId: call.workspaceId, signal: toAbortSignal(call.request.signal) };
         for (const { matches, node: option } of node.conditions) {
           const isMet = await matches(call, (rule, text) => deps.search(rule, text, caller));
           if (isMet) return await runNode(deps, option, call, pass);

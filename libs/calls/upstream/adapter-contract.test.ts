@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Provider, Translation } from '#libs/providers/provider.ts';
@@ -218,10 +219,10 @@ describe('a provider that signs or needs a token', () => {
 
   test('is cancelled with its caller, even while it waits for a token', async () => {
     await start(withToken, {}, hang);
-    const caller = new AbortController();
-    const call = rig.forwarder.settle(chatRequest({ signal: caller.signal }), target, policy);
+    const caller = new CallAbort();
+    const call = rig.forwarder.settle(chatRequest({ signal: caller }), target, policy);
     await rig.upstream.until(() => rig.upstream.requests.length === 1);
-    caller.abort();
+    caller.abort(new Error('left'));
     expect(await call).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' } });
     await rig.upstream.until(() => rig.upstream.connections().open === 0);
   });

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
@@ -113,12 +114,12 @@ test('while there is no memory for an answer its socket is not read, and the ans
 });
 
 test('a caller that leaves while its answer waits for memory holds nothing', async () => {
-  const controller = new AbortController();
+  const controller = new CallAbort();
   memory.open('a').charge(23 * mebibyte);
   const body = vectors(300);
-  const settling = settle((reply) => reply.respond(200, body, json), { ...embeddings(), signal: controller.signal });
+  const settling = settle((reply) => reply.respond(200, body, json), { ...embeddings(), signal: controller });
   await vi.waitFor(() => expect(memory.stats().waiting).toBe(1));
-  controller.abort();
+  controller.abort(new Error('left'));
   expect(await settling).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' } });
   await vi.waitFor(() => expect(memory.stats()).toMatchObject({ waiting: 0, heldBytes: 23 * mebibyte }));
 });

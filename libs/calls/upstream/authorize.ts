@@ -1,3 +1,4 @@
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { OutboundRequest, Provider } from '#libs/providers/provider.ts';
 import type { Target } from '#libs/calls/call.ts';
@@ -9,7 +10,7 @@ import type { Faults } from './provider-faults.ts';
 type Tools = {
   egress: Egress;
   clock: Pick<Clock, 'now'>;
-  signal: AbortSignal;
+  signal: CallSignal;
   faults: () => Faults;
   /** Texts that must not appear in anything from the provider. Tokens are added. */
   secrets: string[];

@@ -1,4 +1,5 @@
 import { gzipSync } from 'node:zlib';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { afterEach, describe, expect, test } from 'vitest';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { canary, chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
@@ -105,10 +106,10 @@ describe('a provider that does not answer', () => {
 
   test("a caller who leaves frees the provider's connection at once", async () => {
     rig = await startForwardingRig(hang);
-    const client = new AbortController();
-    const call = rig.forwarder.settle(chatRequest({ signal: client.signal }), rig.target);
+    const client = new CallAbort();
+    const call = rig.forwarder.settle(chatRequest({ signal: client }), rig.target);
     await rig.upstream.until(() => rig.upstream.requests.length === 1);
-    client.abort();
+    client.abort(new Error('left'));
     expect(await call).toMatchObject(failed('call_aborted', 'unavailable'));
     await rig.upstream.until(() => rig.upstream.connections().open === 0);
   });

@@ -1,4 +1,5 @@
 import { shuttingDown } from '#libs/calls/cancelled.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
@@ -30,6 +31,7 @@ type Deps = {
 };
 
 const noEdits = {};
+const noUrls: readonly string[] = [];
 const modelsBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
@@ -53,69 +55,84 @@ export function prepareCall(
   target: Target,
   attempts: readonly Attempt[],
 ): PreparedCall {
-  const { egress, clock, limits, providers, threads, stopping } = deps;
-  const timeouts = mergeTimeouts(deps.timeouts, request.timeouts);
-  if (stopping.aborted) throw shuttingDown();
-  const to = { target, model: target.model ?? request.model };
+  if (deps.stopping.aborted) throw shuttingDown();
   const { relayed } = request;
-  if (relayed !== undefined) {
-    const input = prepareRelay(
-      { egress, clock, limits, providers, timeouts, attempts },
-      { ...request, relayed },
+  if (relayed === undefined) return new ModelCall(deps, request, target, attempts);
+  const timeouts = mergeTimeouts(deps.timeouts, request.timeouts);
+  const input = prepareRelay({ ...deps, timeouts, attempts }, { ...request, relayed }, target);
+  return { target, model: target.model ?? request.model, nextInput: () => input, hold: null };
+}
+
+/** A prepared call of a model. A class because one is made for every call. */
+class ModelCall implements PreparedCall {
+  readonly hold: HoldToJsonObject | null;
+  readonly target: Target;
+  readonly model: string | null;
+  readonly #clock: Clock;
+  /** The parts that all attempts share. */
+  readonly #shared: Omit<AttemptInput, 'call' | 'outbound'> & { request: ForwardRequest; secrets: string[] };
+  readonly #call: Call;
+  /** Of files that the request refers to and that the provider does not fetch itself. */
+  readonly #urls: readonly string[];
+  #fetched: Promise<Call> | undefined;
+
+  constructor(deps: Deps, request: ForwardRequest, target: Target, attempts: readonly Attempt[]) {
+    const { egress, clock, limits, providers, threads } = deps;
+    const { provider, translation } = findTranslation(providers, request, target);
+    egress.check(target.baseUrl);
+    const secrets = getSecrets(target);
+    const faults = createLazyFaults(target.label, secrets);
+    const wanted = toCall(request, target, provider);
+    const isInWords = translation.asksForJsonInWords?.(wanted) === true;
+    this.hold = isInWords ? createHoldToJsonObject(faults) : null;
+    this.target = target;
+    this.model = target.model ?? request.model;
+    this.#clock = clock;
+    this.#shared = {
+      request,
       target,
-    );
-    return { ...to, nextInput: () => input, hold: null };
+      egress,
+      limits: request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits,
+      provider,
+      translation,
+      timeouts: mergeTimeouts(deps.timeouts, request.timeouts),
+      signal: request.signal,
+      faults,
+      secrets,
+      workspaceId: target.workspaceId,
+      memory: request.memory,
+      threads,
+      attempts,
+    };
+    this.#call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;
+    this.#urls = translation.resourcesOf?.(this.#call) ?? noUrls;
   }
-  const { provider, translation } = findTranslation(providers, request, target);
-  egress.check(target.baseUrl);
-  const secrets = getSecrets(target);
-  const faults = createLazyFaults(target.label, secrets);
-  const wanted = toCall(request, target, provider);
-  const isInWords = translation.asksForJsonInWords?.(wanted) === true;
-  const call: Call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;
-  const hold = isInWords ? createHoldToJsonObject(faults) : null;
-  const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
-  const { workspaceId } = target;
-  const { memory } = request;
-  const base = {
-    request,
-    target,
-    egress,
-    limits: callLimits,
-    provider,
-    translation,
-    call,
-    timeouts,
-    faults,
-    secrets,
-    workspaceId,
-    memory,
-    threads,
-    attempts,
-  };
-  const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
-    const outbound = translation.encode(ready, target);
+
+  nextInput(): AttemptInput | Promise<AttemptInput> {
+    if (this.#urls.length === 0) return this.#encode(this.#call);
+    this.#fetched ??= this.#fetchResources();
+    return this.#fetched.then((call) => this.#encode(call));
+  }
+
+  async #fetchResources(): Promise<Call> {
+    const { egress, signal, workspaceId, memory } = this.#shared;
+    const options = { egress, signal: toAbortSignal(signal), workspaceId, memory };
+    return { ...this.#call, resources: await fetchResources(this.#urls, options) };
+  }
+
+  #encode(call: Call): AttemptInput | Promise<AttemptInput> {
+    const { target } = this;
+    const { request, provider, translation } = this.#shared;
+    const outbound = translation.encode(call, target);
     checkOrigin(target, outbound.origin);
     if (outbound.dropped?.length && request.unsupportedParams === 'refuse') throw cannotTake(target, outbound.dropped);
     outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
     if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
     if (request.forwardHeaders) addForwarded(outbound.headers, request);
-    const input = { ...base, call: ready, outbound, signal: request.signal };
+    const input = { ...this.#shared, call, outbound };
     if (!provider.authorize) return input;
-    const tools = { egress, clock, signal: request.signal, faults, secrets };
-    return authorize(provider, outbound, target, tools).then(() => input);
-  };
-  const urls = translation.resourcesOf?.(call);
-  if (!urls?.length) return { ...to, nextInput: () => encode(call), hold };
-  let fetched: Promise<Call> | undefined;
-  const nextInput = (): Promise<AttemptInput> => {
-    fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
-      ...call,
-      resources,
-    }));
-    return fetched.then(encode);
-  };
-  return { ...to, nextInput, hold };
+    return authorize(provider, outbound, target, { ...this.#shared, clock: this.#clock }).then(() => input);
+  }
 }
 
 function findTranslation(

@@ -49,8 +49,6 @@ export type Sender = {
   stop: () => void;
 };
 
-const lost: Partial<Attempt> = { isLost: true };
-
 export function createSender(deps: SenderDeps): Sender {
   const { egress, clock, timeouts = defaultTimeouts, threads, providers = findProvider } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
@@ -58,57 +56,9 @@ export function createSender(deps: SenderDeps): Sender {
   const parts = { egress, clock, limits, timeouts, providers, threads, stopping: stopping.signal };
   let openRequests = 0;
 
-  const attempt: Sender['attempt'] = async ({ nextInput, target, model }, attempts) => {
-    let startedAt = clock.now();
-    let start = performance.now();
-    const record = (status: number | null, errorCode: string | null, more?: Partial<Attempt>): void => {
-      attempts.push({
-        startedAt,
-        durationMs: performance.now() - start,
-        status,
-        errorCode,
-        to: { target, model },
-        ...more,
-      });
-    };
-    let isSent = false;
-    const watch: SendWatch = {
-      sent() {
-        isSent = true;
-      },
-      resent() {
-        isSent = false;
-        record(null, 'upstream_connection_lost');
-        startedAt = clock.now();
-        start = performance.now();
-      },
-    };
-    try {
-      const input = await nextInput();
-      const answer = await ('relayed' in input ? relay(input, watch) : attemptCall(input, watch));
-      if ('outbound' in input) {
-        const { dropped } = input.outbound;
-        if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
-      }
-      const { status, errorCode = null, usage } = answer;
-      if (usage === null) record(status, errorCode);
-      else record(status, errorCode, { paid: { responseModel: answer.model, usage } });
-      return answer;
-    } catch (error) {
-      if (!(error instanceof GatewayError)) {
-        record(null, 'internal_error', isSent ? lost : undefined);
-        throw error;
-      }
-      // A request that could not be sent, or for which there was no connection, is not an attempt.
-      if (isSent) record(null, error.code, lost);
-      else if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
-      return { kind: 'failed', error, attempts };
-    }
-  };
-
   return {
     prepare: (request, target, attempts) => prepareCall(parts, request, target, attempts),
-    attempt,
+    attempt: (prepared, attempts) => new AttemptRun(clock, prepared, attempts).make(),
     async request(target, request) {
       if (stopping.signal.aborted) throw shuttingDown();
       openRequests += 1;
@@ -123,4 +73,74 @@ export function createSender(deps: SenderDeps): Sender {
     stopping: stopping.signal,
     stop: () => stopping.abort(),
   };
+}
+
+const lost: Partial<Attempt> = { isLost: true };
+
+/** Makes one attempt of a call and records it. A class because one is made for every call. */
+class AttemptRun implements SendWatch {
+  readonly #clock: Clock;
+  readonly #prepared: PreparedCall;
+  readonly #attempts: Attempt[];
+  #startedAt: number;
+  #start = performance.now();
+  #isSent = false;
+
+  constructor(clock: Clock, prepared: PreparedCall, attempts: Attempt[]) {
+    this.#clock = clock;
+    this.#prepared = prepared;
+    this.#attempts = attempts;
+    this.#startedAt = clock.now();
+  }
+
+  async make(): Promise<Outcome> {
+    try {
+      const input = await this.#prepared.nextInput();
+      const answer = await ('relayed' in input ? relay(input, this) : attemptCall(input, this));
+      if ('outbound' in input) {
+        const { dropped } = input.outbound;
+        if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
+      }
+      const { status, errorCode = null, usage } = answer;
+      if (usage === null) this.#record(status, errorCode);
+      else this.#record(status, errorCode, { paid: { responseModel: answer.model, usage } });
+      return answer;
+    } catch (error) {
+      return this.#fail(error);
+    }
+  }
+
+  sent(): void {
+    this.#isSent = true;
+  }
+
+  resent(): void {
+    this.#isSent = false;
+    this.#record(null, 'upstream_connection_lost');
+    this.#startedAt = this.#clock.now();
+    this.#start = performance.now();
+  }
+
+  #fail(error: unknown): Outcome {
+    if (!(error instanceof GatewayError)) {
+      this.#record(null, 'internal_error', this.#isSent ? lost : undefined);
+      throw error;
+    }
+    // A request that could not be sent, or for which there was no connection, is not an attempt.
+    if (this.#isSent) this.#record(null, error.code, lost);
+    else if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') this.#record(null, error.code);
+    return { kind: 'failed', error, attempts: this.#attempts };
+  }
+
+  #record(status: number | null, errorCode: string | null, more?: Partial<Attempt>): void {
+    const { target, model } = this.#prepared;
+    this.#attempts.push({
+      startedAt: this.#startedAt,
+      durationMs: performance.now() - this.#start,
+      status,
+      errorCode,
+      to: { target, model },
+      ...more,
+    });
+  }
 }

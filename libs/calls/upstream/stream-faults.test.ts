@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import {
   canary,
@@ -258,10 +259,10 @@ describe('leaving', () => {
   };
 
   test('an aborted signal ends the stream and closes the provider’s connection', async () => {
-    const client = new AbortController();
-    const answer = await stream(endless, { signal: client.signal });
+    const client = new CallAbort();
+    const answer = await stream(endless, { signal: client });
     const reading = readStream(answer);
-    client.abort();
+    client.abort(new Error('left'));
     expect(await reading).toMatchObject({
       error: failing('call_aborted', 'unavailable'),
       summary: { complete: false },
@@ -282,13 +283,13 @@ describe('leaving', () => {
   test('a hundred clients that leave in different ways leave nothing behind', async () => {
     rig = await startForwardingRig(endless);
     for (let round = 0; round < 100; round += 1) {
-      const client = new AbortController();
-      const call = rig.forwarder.settle(chatRequest({ text, stream: true, signal: client.signal }), rig.target);
-      if (round % 4 === 0) client.abort();
-      if (round % 4 === 1) setImmediate(() => client.abort());
+      const client = new CallAbort();
+      const call = rig.forwarder.settle(chatRequest({ text, stream: true, signal: client }), rig.target);
+      if (round % 4 === 0) client.abort(new Error('left'));
+      if (round % 4 === 1) setImmediate(() => client.abort(new Error('left')));
       const outcome = await call;
       if (round % 4 === 2 && outcome.kind === 'stream') await outcome.events[Symbol.asyncIterator]().return?.();
-      client.abort();
+      client.abort(new Error('left'));
       if (outcome.kind === 'stream') await outcome.done;
     }
     await rig.upstream.until(() => rig.upstream.connections().open === 0 && rig.egress.stats().sockets === 0);

@@ -8,7 +8,7 @@ import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type EventStreamOptions = {
   /** Aborted when the client disconnects or stalls, so that the source of `events`, which listens to its signal, stops. */
-  controller: AbortController;
+  controller: Pick<AbortController, 'abort'>;
   logger: Logger;
   /** Default 200. */
   status?: number;

@@ -10,6 +10,7 @@ import type { ChunkRow } from '#libs/batches/chunks/chunk.ts';
 import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createPermitPool, type PermitPool } from '#libs/batches/lines/permit-pool.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Wait } from '#libs/calls/call.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -91,7 +92,7 @@ function setUp(
     finishSmallBatch: () => Promise.resolve(),
     async callLine({ line, signal, permit }) {
       called.push(line);
-      await call(line, signal, permit);
+      await call(line, toAbortSignal(signal), permit);
       return answer;
     },
     inputBlob,

@@ -10,6 +10,7 @@ import type {
   Target,
 } from '#libs/calls/call.ts';
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
@@ -214,6 +215,6 @@ function toSubject({ request, target, model, metadata }: GuardedCall): Guardrail
     // The parsed body can take many times its bytes, and stays in memory longer than the call if an async guardrail
     // runs.
     sizeBytes: Math.max(request.body.length, request.memory?.usedBytes ?? 0),
-    signal,
+    signal: toAbortSignal(signal),
   };
 }

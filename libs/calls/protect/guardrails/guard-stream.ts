@@ -1,5 +1,6 @@
 import { isReference, type GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { ForwardRequest, JsonAnswer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { buildStreamAnswer, type StreamAnswerBuilder } from './texts/stream-answer.ts';
 
@@ -35,7 +36,7 @@ export async function holdStream(
   try {
     for await (const batch of stream.events) {
       const bytes = readBatch(builder, batch) + charBytes * charsOf(batch);
-      await memory?.chargeWhenFree(bytes, signal);
+      await memory?.chargeWhenFree(bytes, toAbortSignal(signal));
       batches.push(batch);
     }
   } catch (error) {

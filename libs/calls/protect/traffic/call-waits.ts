@@ -1,6 +1,7 @@
 import type { ForwardRequest, Target, Wait } from '#libs/calls/call.ts';
 import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
 import { spreadWait } from '#libs/calls/retry-waits.ts';
+import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { KnownCircuit } from './circuits.ts';
@@ -60,7 +61,7 @@ export class CallWaits {
     const changed = changeOf(call.target.credentialId ?? '');
     const wakes = isRateLimit ? [lane.probed.signal, changed] : [];
     const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping, ...wakes]));
-    if (waitWithoutPermit === undefined) await wait(signal);
+    if (waitWithoutPermit === undefined) await wait(toAbortSignal(signal));
     else await waitWithoutPermit(whatWaits(call, isRateLimit ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
     if (signal.aborted || stopping.aborted) throw this.#aborted(call);
     if (isBackground && changed.aborted) throw refusals.changed(call);
@@ -85,7 +86,7 @@ export class CallWaits {
     // The waits of a line also end when the process stops.
     if (waitWithoutPermit === undefined) {
       const isTimed = !isBackground && waitMsMax < Infinity;
-      return await wait(signal, stopping, ...(isTimed ? [AbortSignal.timeout(waitMsMax)] : []));
+      return await wait(toAbortSignal(signal), stopping, ...(isTimed ? [AbortSignal.timeout(waitMsMax)] : []));
     }
     const taken: Taken[] = [];
     try {

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Permit } from './lanes.ts';
 import type { TrafficRequest } from './call-waits.ts';
@@ -255,10 +256,10 @@ describe('a queue', () => {
 
   test('forgets a caller who leaves, and the calls behind it keep their turn', async () => {
     const held = [await enter(), await enter()];
-    const controller = new AbortController();
-    const leaving = Promise.resolve(enter({ signal: controller.signal }));
+    const controller = new CallAbort();
+    const leaving = Promise.resolve(enter({ signal: controller }));
     const staying = Promise.resolve(enter());
-    controller.abort();
+    controller.abort(new Error('left'));
     await expect(leaving).rejects.toMatchObject({ code: 'call_aborted' });
     for (const permit of held) permit.release(answer(200));
     (await staying).release(answer(200));

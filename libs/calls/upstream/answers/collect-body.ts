@@ -19,8 +19,10 @@ export class BodyCollector {
   readonly #faults: () => Faults;
   readonly #bytesMax: number;
   #flow: Flow | undefined;
-  readonly #chunks: Buffer[] = [];
-  readonly #blocks: Buffer<ArrayBuffer>[] = [];
+  /** The body while it is one piece. Most answers stay that, and need no lists. */
+  #only: Buffer | null = null;
+  #chunks: Buffer[] | null = null;
+  #blocks: Buffer<ArrayBuffer>[] | null = null;
   /** How many bytes of the last block are used. */
   #filledBytes = 0;
   #expectedBytes = 0;
@@ -49,14 +51,22 @@ export class BodyCollector {
   }
 
   push(chunk: Buffer): void {
+    const isFirst = this.#bytes === 0;
     // Like for requests: an answer in one piece is copied, so that it does not retain other buffers in memory.
-    if (this.#bytes > 0) countTransferred(chunk.length);
+    if (!isFirst) countTransferred(chunk.length);
     this.#bytes += chunk.length;
     this.#hold(this.#bytes);
-    if (this.#bytes < largeBytesMin) return void this.#chunks.push(chunk);
+    const isLarge = this.#bytes >= largeBytesMin;
+    if (isFirst && !isLarge) {
+      this.#only = chunk;
+      return;
+    }
+    this.#chunks ??= this.#only === null ? [] : [this.#only];
+    this.#only = null;
+    this.#chunks.push(chunk);
+    if (!isLarge) return;
     for (const piece of this.#chunks) this.#fill(piece);
     this.#chunks.length = 0;
-    this.#fill(chunk);
   }
 
   get sizeBytes(): number {
@@ -65,9 +75,10 @@ export class BodyCollector {
 
   /** Returns the whole body in one piece. From now on it is counted once. */
   take(): Buffer {
+    this.keep(Math.min(this.#chargedBytes, this.#bytes));
+    if (this.#only !== null) return this.#only;
     const pieces = this.#takePieces();
     const [only] = pieces;
-    this.keep(Math.min(this.#chargedBytes, this.#bytes));
     return pieces.length === 1 && only ? only : Buffer.concat(pieces, this.#bytes);
   }
 
@@ -130,12 +141,13 @@ export class BodyCollector {
   }
 
   #fill(chunk: Buffer): void {
+    const blocks = (this.#blocks ??= []);
     for (let from = 0; from < chunk.length;) {
-      let block = this.#blocks.at(-1);
+      let block = blocks.at(-1);
       if (block === undefined || this.#filledBytes === block.length) {
-        const isExpected = this.#blocks.length === 0 && this.#expectedBytes > 0;
+        const isExpected = blocks.length === 0 && this.#expectedBytes > 0;
         block = Buffer.allocUnsafeSlow(isExpected ? this.#expectedBytes : blockBytes);
-        this.#blocks.push(block);
+        blocks.push(block);
         this.#filledBytes = 0;
       }
       const copied = chunk.copy(block, this.#filledBytes, from);
@@ -146,13 +158,12 @@ export class BodyCollector {
 
   /** Returns the collected pieces and forgets them. Only the used part of the last block is included. */
   #takePieces(): Buffer[] {
-    const pieces = [
-      ...this.#chunks,
-      ...this.#blocks.slice(0, -1),
-      ...this.#blocks.slice(-1).map((last) => last.subarray(0, this.#filledBytes)),
-    ];
-    this.#chunks.length = 0;
-    this.#blocks.length = 0;
+    const pieces: Buffer[] = this.#chunks ?? [];
+    for (const block of this.#blocks ?? []) pieces.push(block);
+    if (this.#blocks !== null) pieces.push((pieces.pop() as Buffer).subarray(0, this.#filledBytes));
+    this.#only = null;
+    this.#chunks = null;
+    this.#blocks = null;
     return pieces;
   }
 }

@@ -1,4 +1,5 @@
 import type { Limits } from '#libs/calls/call.ts';
+import { toAbortSignal, type CallSignal } from '#libs/kernel/call-signal.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
 import type { AnswerThreads } from './answer-threads.ts';
@@ -12,7 +13,7 @@ export type ReadInput = {
   provider: Provider;
   translation: Translation;
   call: Call;
-  signal: AbortSignal;
+  signal: CallSignal;
   faults: () => Faults;
   workspaceId: string | undefined;
   /** The lease to which the answer is charged while it is read; undefined: its memory is not counted. */
@@ -58,7 +59,7 @@ export function readCollected(
     }
   };
   if (memory === undefined || memory.tryCharge(cost.bytes)) return read();
-  return memory.chargeWhenFree(cost.bytes, signal).then(read);
+  return memory.chargeWhenFree(cost.bytes, toAbortSignal(signal)).then(read);
 }
 
 async function readElsewhere(
@@ -78,7 +79,7 @@ async function readElsewhere(
     sizeBytes: collected.sizeBytes,
     keep: (bytes) => collected.keep(bytes),
     memory,
-    signal,
+    signal: toAbortSignal(signal),
     faults,
     workspaceId,
   });

@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream';
+import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { setImmediate } from 'node:timers/promises';
 import type { Dispatcher } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -142,7 +143,7 @@ describe('one workspace beside another', () => {
   test.each(['leaves', 'has waited long enough'])('so does one whose caller %s', async (why) => {
     const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8'), lookup: () => {} });
     cleanups.push(() => egress.stop());
-    const left = new AbortController();
+    const left = new CallAbort();
     const failure = new Promise<Error>((resolve) => {
       const connectMs = why === 'leaves' ? 60_000 : 20;
       startExchange(
@@ -150,7 +151,7 @@ describe('one workspace beside another', () => {
         { origin: 'http://h.example', path: '/', method: 'GET', headers: [], body: null },
         {
           timeouts: { ...defaultTimeouts, connectMs },
-          signal: left.signal,
+          signal: left,
           faults: createLazyFaults('h', []),
           workspaceId: 'ws',
         },
@@ -159,7 +160,7 @@ describe('one workspace beside another', () => {
     });
     if (why === 'leaves') {
       await waitUntil(() => egress.stats().calls === 1);
-      left.abort();
+      left.abort(new Error('left'));
     }
     expect(await failure).toMatchObject({ code: why === 'leaves' ? 'call_aborted' : 'upstream_connect_timeout' });
     await waitUntil(() => egress.stats().calls === 0);

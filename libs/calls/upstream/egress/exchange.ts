@@ -1,5 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
+import { Deadline, Deadlines } from '#libs/kernel/deadlines.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
@@ -51,7 +53,7 @@ const interimAnswersMax = 200;
 
 type Options = {
   timeouts: Timeouts;
-  signal: AbortSignal;
+  signal: CallSignal;
   faults: () => Faults;
   workspaceId: string | undefined;
   /** The same as in `CallOptions`. */
@@ -68,6 +70,8 @@ export function startExchange(egress: Egress, outbound: OutboundRequest, options
   new Exchange(options, sink).start(egress, outbound);
 }
 
+const deadlines = new Deadlines();
+
 // A class because one is made for every call, and its methods are shared.
 class Exchange implements CallHandler, Flow {
   readonly #options: Options;
@@ -76,8 +80,11 @@ class Exchange implements CallHandler, Flow {
   #controller: Dispatcher.DispatchController | null = null;
   #connecting: ConnectingCall | null = null;
   #interimAnswers = 0;
-  #timer: NodeJS.Timeout | undefined;
-  #answerTimer: NodeJS.Timeout | undefined;
+  readonly #deadline = new Deadline(deadlines, this);
+  readonly #startedAt = performance.now();
+  /** After this time, `onDeadline` is called. */
+  #dueMs = 0;
+  #isAnswered = false;
 
   constructor(options: Options, sink: Sink) {
     this.#options = options;
@@ -87,8 +94,8 @@ class Exchange implements CallHandler, Flow {
   start(egress: Egress, outbound: OutboundRequest): void {
     const { timeouts, signal, faults, workspaceId, isRepeatable } = this.#options;
     if (signal.aborted) return this.#fail(faults().callerLeft());
-    this.#startTimers();
-    signal.addEventListener('abort', this.#onAbort, { once: true });
+    this.#setDeadline();
+    signal.addEventListener('abort', this);
     egress.dispatch(
       {
         origin: outbound.origin,
@@ -106,7 +113,7 @@ class Exchange implements CallHandler, Flow {
   }
 
   answered(): void {
-    clearTimeout(this.#answerTimer);
+    this.#isAnswered = true;
   }
 
   pause(): void {
@@ -127,7 +134,7 @@ class Exchange implements CallHandler, Flow {
     if (this.#isOver()) return;
     this.#close();
     this.#phase = 'finished';
-    this.#timer = setTimeout(this.#onAbort, lingerMs);
+    this.#deadline.set(lingerMs);
   }
 
   onConnecting(call: ConnectingCall): void {
@@ -191,20 +198,32 @@ class Exchange implements CallHandler, Flow {
     this.#fail(transportFault(error, this.#phase === 'answering', timeouts, faults));
   }
 
-  /** One timer is used for two deadlines: first for the connection, then for the rest of the attempt. */
-  #startTimers(): void {
+  onDeadline(): void {
     const { timeouts, faults } = this.#options;
     const { answerMs, connectMs, totalMs } = timeouts;
-    const firstMs = Math.min(connectMs, totalMs);
-    this.#timer = setTimeout(() => {
-      if (this.#phase === 'waiting') return this.abort(faults().connectTimeout(firstMs));
-      this.#timer = setTimeout(() => this.abort(faults().totalTimeout(totalMs)), totalMs - firstMs);
-    }, firstMs);
-    if (answerMs === undefined) return;
-    this.#answerTimer = setTimeout(() => this.abort(faults().answerTimeout(answerMs)), answerMs);
+    const due = this.#dueMs;
+    if (this.#phase === 'finished') this.handleEvent();
+    else if (this.#phase === 'waiting' && due === Math.min(connectMs, totalMs))
+      this.abort(faults().connectTimeout(due));
+    else if (due === answerMs && !this.#isAnswered) this.abort(faults().answerTimeout(due));
+    else if (due === totalMs) this.abort(faults().totalTimeout(due));
+    else this.#setDeadline();
   }
 
-  readonly #onAbort = (): void => this.abort(this.#options.faults().callerLeft());
+  /** The signal has aborted. */
+  handleEvent(): void {
+    this.abort(this.#options.faults().callerLeft());
+  }
+
+  /** Sets the next deadline of the attempt: for its connection, its answer, or all of it. */
+  #setDeadline(): void {
+    const { answerMs = Infinity, connectMs, totalMs } = this.#options.timeouts;
+    let next = totalMs;
+    if (connectMs > this.#dueMs && connectMs < next) next = connectMs;
+    if (answerMs > this.#dueMs && answerMs < next) next = answerMs;
+    this.#dueMs = next;
+    this.#deadline.set(next - (performance.now() - this.#startedAt));
+  }
 
   /** Whether `end`, `fail` or `finish` was called. */
   #isOver(): boolean {
@@ -213,9 +232,8 @@ class Exchange implements CallHandler, Flow {
 
   #close(): void {
     this.#phase = 'closed';
-    clearTimeout(this.#timer);
-    clearTimeout(this.#answerTimer);
-    this.#options.signal.removeEventListener('abort', this.#onAbort);
+    this.#deadline.clear();
+    this.#options.signal.removeEventListener('abort', this);
   }
 
   #fail(error: GatewayError): void {

@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
@@ -10,7 +11,7 @@ export type FetchOptions = {
   /** The workspace whose share of the connections it uses. */
   workspaceId: string | undefined;
   timeouts: Timeouts;
-  signal: AbortSignal;
+  signal: CallSignal;
   faults: () => Faults;
   bytesMax: number;
   onBytes?: (bytes: number) => void;

@@ -11,7 +11,7 @@ import { authorize } from '../authorize.ts';
 import { checkOrigin, getSecrets } from '../credential.ts';
 import type { Egress } from '../egress/egress.ts';
 import { errorBody } from '../error-body.ts';
-import { startExchange, type Flow, type SendWatch } from '../egress/exchange.ts';
+import { startExchange, type Flow, type SendWatch, type Sink } from '../egress/exchange.ts';
 import { createLazyFaults, type Faults } from '../provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
@@ -32,8 +32,6 @@ export type RelayInput = {
   /** The attempts of the call; not changed here. */
   attempts: readonly Attempt[];
 };
-
-type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
 
 /** For a client that does not read: one more piece can arrive, and a workspace can have thousands of such calls. */
 const bufferedBytesMax = 65_536;
@@ -73,23 +71,73 @@ export function prepareRelay(
  * provider's error is an answer, in OpenAI's format and without any trace of the credential.
  */
 export async function relay(input: RelayInput, watch: SendWatch): Promise<RelayedAnswer> {
-  const { provider, request, target, egress, clock, timeouts, limits, faults, secrets } = input;
+  const { provider, request, target, egress, clock, timeouts, faults, secrets } = input;
   const { signal } = request;
   const outbound = encode(input);
   await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
+  const reader = new RelayReader(input);
+  startExchange(egress, outbound, { timeouts, signal, faults, workspaceId: target.workspaceId, watch }, reader);
+  return await reader.answer;
+}
 
-  const { promise, resolve, reject } = Promise.withResolvers<RelayedAnswer>();
-  const errorChunks: Buffer[] = [];
-  let errorBytes = 0;
-  let bodyBytes = 0;
-  let status = 0;
-  let received: IncomingHttpHeaders = {};
-  let opened: Opened | undefined;
+/** Passes an answer on as it arrives. The body of an error is read whole. */
+class RelayReader implements Sink {
+  readonly #input: RelayInput;
+  readonly #answer = Promise.withResolvers<RelayedAnswer>();
+  readonly #done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
+  readonly #errorChunks: Buffer[] = [];
+  #bytes = 0;
+  #status = 0;
+  #headers: IncomingHttpHeaders = {};
+  #opened: { flow: Flow; body: Readable; meter: RelayMeter } | undefined;
 
-  const open = (flow: Flow): Opened => {
-    const done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
-    const meter = openRelayMeter(received['content-type'] ?? '', input, request.memory);
-    const finish = (error: GatewayError | null): void => done.resolve({ ...meter.read(), error });
+  constructor(input: RelayInput) {
+    this.#input = input;
+  }
+
+  get answer(): Promise<RelayedAnswer> {
+    return this.#answer.promise;
+  }
+
+  head(status: number, headers: IncomingHttpHeaders, flow: Flow): void {
+    this.#status = status;
+    this.#headers = headers;
+    if (status < 400) this.#open(flow);
+  }
+
+  data(chunk: Buffer): void {
+    const { limits, faults } = this.#input;
+    this.#bytes += chunk.length;
+    if (this.#opened === undefined) {
+      if (this.#bytes > limits.errorBytesMax) throw faults().tooLarge('an error', limits.errorBytesMax);
+      this.#errorChunks.push(chunk);
+      return;
+    }
+    if (this.#bytes > limits.streamBytesMax) throw faults().tooLarge('a body', limits.streamBytesMax);
+    const { flow, body, meter } = this.#opened;
+    meter.push(chunk);
+    if (!body.push(chunk)) flow.pause();
+  }
+
+  end(): void {
+    if (this.#opened === undefined) {
+      const bytes = Buffer.concat(this.#errorChunks, this.#bytes);
+      return this.#answer.resolve(errorAnswer(this.#input, this.#status, this.#headers, bytes));
+    }
+    this.#opened.body.push(null);
+    this.#finish(this.#opened.meter, null);
+  }
+
+  fail(error: GatewayError): void {
+    if (this.#opened === undefined) return this.#answer.reject(error);
+    this.#finish(this.#opened.meter, error);
+    this.#opened.body.destroy(error);
+  }
+
+  #open(flow: Flow): void {
+    const { request, faults, secrets } = this.#input;
+    const received = this.#headers;
+    const meter = openRelayMeter(received['content-type'] ?? '', this.#input, request.memory);
     const body = new Readable({
       highWaterMark: bufferedBytesMax,
       read: () => flow.resume(),
@@ -100,46 +148,15 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
     });
     // The reader gets the error. Until there is a reader, no other listener would handle it.
     body.on('error', () => {});
+    this.#opened = { flow, body, meter };
     const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
-    resolve({ ...headOf(input, status, received), headers, body, done: done.promise });
-    return { flow, body, meter, finish };
-  };
+    const head = headOf(this.#input, this.#status, received);
+    this.#answer.resolve({ ...head, headers, body, done: this.#done.promise });
+  }
 
-  startExchange(
-    egress,
-    outbound,
-    { timeouts, signal, faults, workspaceId: target.workspaceId, watch },
-    {
-      head: (code, headersReceived, flow) => {
-        status = code;
-        received = headersReceived;
-        if (code < 400) opened = open(flow);
-      },
-      data: (chunk) => {
-        if (!opened) {
-          errorBytes += chunk.length;
-          if (errorBytes > limits.errorBytesMax) throw faults().tooLarge('an error', limits.errorBytesMax);
-          errorChunks.push(chunk);
-          return;
-        }
-        bodyBytes += chunk.length;
-        if (bodyBytes > limits.streamBytesMax) throw faults().tooLarge('a body', limits.streamBytesMax);
-        opened.meter.push(chunk);
-        if (!opened.body.push(chunk)) opened.flow.pause();
-      },
-      end: () => {
-        if (!opened) return resolve(errorAnswer(input, status, received, Buffer.concat(errorChunks, errorBytes)));
-        opened.body.push(null);
-        opened.finish(null);
-      },
-      fail: (error) => {
-        if (!opened) return reject(error);
-        opened.finish(error);
-        opened.body.destroy(error);
-      },
-    },
-  );
-  return await promise;
+  #finish(meter: RelayMeter, error: GatewayError | null): void {
+    this.#done.resolve({ ...meter.read(), error });
+  }
 }
 
 /** The request to the provider, without its credential. */
