@@ -62,6 +62,6 @@ STOPSIGNAL SIGTERM
 # Of the API, and of a worker that has a port. Another command brings its own check or none (--no-healthcheck). Liveness
 # only: no restart helps a process whose database is away, which /health/ready would report.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["node", "-e", \
-  "fetch(`http://127.0.0.1:${process.env.SLUICE_WORKER_PORT || process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  "fetch(`http://127.0.0.1:${process.env.SLUICE_WORKER_PORT || process.env.SLUICE_OPERATIONS_PORT || process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node"]
 CMD ["--max-semi-space-size=24", "--min-semi-space-size=24", "--no-allocation-site-pretenuring", "apps/api/main.ts"]

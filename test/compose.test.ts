@@ -120,6 +120,15 @@ describe.each([
     },
   );
 
+  test('an API can have several processes, and memory for each', () => {
+    const apis = Object.entries(services).filter(([name]) => name.startsWith('api'));
+    for (const [, { environment, mem_limit: memory }] of apis) {
+      expect(environment).toMatchObject({ SLUICE_API_PROCESSES: '${SLUICE_API_PROCESSES:-1}' });
+      expect(memory).toBe('${SLUICE_API_MEMORY:-1g}');
+    }
+    expect(apis.length).toBeGreaterThan(0);
+  });
+
   test('a process has the time to stop that it takes at most', () => {
     const { SLUICE_STOP_DELAY: delay, SLUICE_STOP_DEADLINE: deadline } = ApiConfig.parse(minimal);
     const { SLUICE_DRAIN: drain } = WorkerConfig.parse(minimal);

@@ -62,6 +62,7 @@ test.skipIf(!hasHelm)('Helm renders it, with the least and with everything turne
   // An alert names labels in the braces of Prometheus, which Helm must leave alone.
   expect(all).toContain('{{ $labels.provider }}');
   expect(render(['--set', 'blobs.existingClaim=mine'])).toContain('claimName: mine');
+  expect(render(['--set', 'api.processes=auto'])).toMatch(/name: SLUICE_API_PROCESSES\s+value: "auto"\n/);
 });
 
 test.skipIf(!hasHelm)(

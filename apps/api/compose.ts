@@ -5,7 +5,7 @@ import type { FactLog } from '#libs/people/facts/fact-log.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createOutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
-import { createHttpServer } from '#libs/http/http-server.ts';
+import { createHttpServer, type HttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -17,6 +17,7 @@ import { createBodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { registerBodyMetrics, registerPlatformMetrics } from '../platform/operations/metrics.ts';
 import { createOperationsListener } from '../platform/operations/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
+import type { ParentLink } from './processes/parent-link.ts';
 import { composeCallers } from './organisation/compose-callers.ts';
 import { createFirstKey } from './organisation/first-key.ts';
 import { createLargeBodies } from './server/large-bodies.ts';
@@ -32,9 +33,13 @@ export type ApiProcess = {
   url: () => string;
 };
 
-/** Composes the API process. Its parts are in start order. */
-export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
-  const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
+/**
+ * Composes an API process: the only one, or one of several that have a link to their parent. Its parts are in start
+ * order.
+ */
+export async function composeApi(config: ApiConfig, logger: Logger, link?: ParentLink): Promise<ApiProcess> {
+  const app = { name: 'api', role: 'sender', queueStopMs: 1_000, isStandalone: link?.isStandalone } as const;
+  const platform = await createPlatform(config, app, logger);
   const { db, access, memory } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
@@ -65,12 +70,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     validator,
     outputs,
     jsonBody,
-    metrics: operationsPort === undefined ? metrics : undefined,
+    metrics: operationsPort === undefined ? (link ?? metrics) : undefined,
     checkReadiness,
     publicUrl: () => config.SLUICE_PUBLIC_URL ?? url(),
     logger,
   });
-  const app = createHttpApp({
+  const httpApp = createHttpApp({
     routes: createRoutes(routeDeps),
     authenticate,
     logger,
@@ -81,25 +86,22 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     bodyBytesPerSecond: config.SLUICE_BODY_RATE_MAX,
     cors: config.SLUICE_CORS_ORIGINS,
   });
-  const server = createHttpServer(app, { stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT });
+  const server = createHttpServer(httpApp, { stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT });
   const operations = createOperationsListener({
     title: 'Sluice API',
     metrics,
     checkReadiness,
     logger,
-    port: operationsPort,
+    port: link === undefined ? operationsPort : undefined,
     host: operationsHost,
   });
-  // This part starts first, so that a port in use is reported immediately and a liveness probe passes during the wait
-  // for the database.
-  const listener: Part = {
-    name: 'http listener',
-    async start() {
-      ({ port } = await server.listen({ port: config.PORT, host: config.HOST }));
+  const listener = composeListener(config, server, {
+    isShared: link !== undefined,
+    onListening(found) {
+      port = found;
       logger.info({ url: url() }, 'starting');
     },
-    stop: () => server.stop(config.SLUICE_STOP_DEADLINE),
-  };
+  });
   const acceptance: Part = {
     name: 'calls',
     start() {
@@ -112,9 +114,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await server.stop(config.SLUICE_STOP_DEADLINE, wasReady ? config.SLUICE_STOP_DELAY : 0);
     },
   };
+  link?.report({ registry, checkReadiness });
   const parts = [
     operations,
-    listener,
+    // The listener starts first, so that a port in use is reported immediately and a liveness probe passes during the wait
+    // for the database. One of several processes must not get calls of the others before it can serve them.
+    ...(link === undefined ? [listener] : []),
     ...platform.parts,
     platform.outlastingOutages(isolation.part),
     platform.queuePart,
@@ -124,11 +129,26 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     { name: 'validation thread', stop: () => validator.stop() },
     { name: 'thread that checks schemas', stop: () => outputs.stop() },
     bodyRecorder,
+    ...(link === undefined ? [] : [listener]),
     acceptance,
     // Stops first: the server would wait for streams that never end.
     routeDeps.eventStreams,
   ];
   return { parts, platform, facts: keys.facts, url };
+}
+
+function composeListener(
+  { PORT: port, HOST: host, SLUICE_STOP_DEADLINE: stopMs }: ApiConfig,
+  server: HttpServer,
+  { isShared, onListening }: { isShared: boolean; onListening: (port: number) => void },
+): Part {
+  // Elsewhere, node:cluster shares the port.
+  const reusePort = isShared && process.platform === 'linux';
+  return {
+    name: 'http listener',
+    start: async () => onListening((await server.listen({ port, host, reusePort })).port),
+    stop: () => server.stop(stopMs),
+  };
 }
 
 function composeBodyRecorder(

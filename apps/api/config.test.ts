@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { expect, test } from 'vitest';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { ApiConfig } from './config.ts';
@@ -32,4 +33,12 @@ test('the public address may have a path, and is the one of the installation, no
   expect(publicUrl('https://example.com/llm')).toBe('https://example.com/llm');
   for (const url of ['llm.example.com', 'ftp://a.b', 'https://a.b/v1', 'https://a.b/v1/', 'https://a.b/?x=1'])
     expect(() => publicUrl(url)).toThrow(/SLUICE_PUBLIC_URL/);
+});
+
+test('the number of processes is one, a number, or that of the cores', () => {
+  const processes = (text?: string) => readWith({ SLUICE_API_PROCESSES: text }).SLUICE_API_PROCESSES;
+  expect([processes(), processes('4')]).toEqual([1, 4]);
+  expect(processes('auto')).toBe(Math.min(8, availableParallelism()));
+  for (const text of ['0', '65', '1.5', 'many'])
+    expect(() => processes(text)).toThrow('SLUICE_API_PROCESSES: must be auto or a whole number from 1 to 64');
 });

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { z } from 'zod';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 import { parseNetworks } from '#libs/http/client-address.ts';
@@ -34,11 +35,31 @@ const corsOrigins = () =>
     return z.NEVER;
   });
 
+const processesMax = 64;
+
+/** A number of processes, or `auto` for one per core, at most 8. */
+const processCount = () =>
+  z
+    .string()
+    .default('1')
+    .transform((text, context) => {
+      if (text.trim() === 'auto') return Math.min(8, availableParallelism());
+      const count = /^\d+$/.test(text.trim()) ? Number(text) : 0;
+      if (count >= 1 && count <= processesMax) return count;
+      context.addIssue(`must be auto or a whole number from 1 to ${processesMax}`);
+      return z.NEVER;
+    })
+    .meta({ range: `\`auto\`, 1 to ${processesMax}` });
+
 /** Configuration of the API process. Read once, in main.ts. */
 export const ApiConfig = z.object({
   ...platformFields,
   PORT: wholeNumber(8787, { min: 0, max: 65_535 }).describe('Port of the API. 0 picks a free one.'),
   HOST: z.string().default('127.0.0.1').describe('Address that the API listens on.'),
+  SLUICE_API_PROCESSES: processCount().describe(
+    'API processes that share `PORT`; `auto` is one per core, at most 8. They divide bounds such as `SLUICE_MEMORY_MAX` among ' +
+      'them. See [sizing](sizing.md#several-api-processes).',
+  ),
   SLUICE_PUBLIC_URL: z
     .url({ protocol: /^https?$/ })
     .refine((url) => !/[?#]/.test(url) && !/\/v1\/?$/.test(url), 'must not have a query or a fragment, or end in /v1')

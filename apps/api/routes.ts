@@ -75,7 +75,7 @@ export type RouteDeps = {
   search: PlanDeps['search'];
   liveDeps: LiveDeps;
   /** Absent if metrics have a separate port. */
-  metrics: HttpMetrics | undefined;
+  metrics: Pick<HttpMetrics, 'renderMetrics'> | undefined;
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
   jsonBody: JsonBodyLimits;

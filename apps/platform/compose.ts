@@ -43,6 +43,8 @@ type PlatformApp = {
   /** How long the queue waits for its handlers when it is stopped. */
   queueStopMs: number;
   onCredentialsChanged?: AccessSnapshotOptions['onCredentialsChanged'];
+  /** Whether `npm start` started the process. By default, this is known from the channel to its parent. */
+  isStandalone?: boolean | undefined;
   /** How long a jump ahead of the database's clock is doubted. Tests shorten it. */
   believedAfterMs?: number | undefined;
 };
@@ -131,7 +133,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
       wait.part,
       ...storageParts({ connectionString: sessionUrl(config), db, blobs, logger }).map(wait.outlasting),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
-      wait.outlasting({ name: 'record of the start', start: () => recordStart(eventLog, app.name, config) }),
+      wait.outlasting({ name: 'record of the start', start: () => recordStart(eventLog, app, config) }),
       { name: 'egress', stop: () => egress.stop() },
       ...secretParts,
       ...threads,

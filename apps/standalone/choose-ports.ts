@@ -1,7 +1,7 @@
+import { probePort } from '../platform/processes/probe-port.ts';
 import type { StandaloneConfig } from './config.ts';
 import { readRemembered, writeRemembered } from './files/data-directory.ts';
 import { StartError } from './start-error.ts';
-import { createServer } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 export type Ports = { port: number; simulatorPort: number };
@@ -48,19 +48,6 @@ async function chooseSimulatorPort(config: StandaloneConfig, waitMs: number, tak
   const simulatorPort = await awaitPort(0, loopback, 0);
   await writeRemembered(dataDir, { simulatorPort });
   return simulatorPort;
-}
-
-/** Returns `port` if it is free, or any free port for 0. Throws the system's error: EADDRINUSE, EACCES, EADDRNOTAVAIL. */
-function probePort(port: number, host: string): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen({ port, host, exclusive: true }, () => {
-      const address = server.address();
-      const found = typeof address === 'object' && address !== null ? address.port : port;
-      server.close(() => resolve(found));
-    });
-  });
 }
 
 /** Like `probePort`, but waits up to `waitMs` for a port to become free. */

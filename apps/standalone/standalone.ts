@@ -1,9 +1,10 @@
 import path from 'node:path';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { buildConsole, isConsoleBuilt } from '../console/build.ts';
+import { spawnProgram, supervise, type ChildLog, type Supervised } from '../platform/processes/supervise.ts';
 import { startOptions } from '../platform/start-options.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
-import { createChildLog, type ChildLog } from './processes/child-log.ts';
+import { createChildLog } from './processes/child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
 import { lockDataDirectory } from './files/data-directory.ts';
 import { assertMasterKeyFits, inspectInstallation, superviseEmbeddedPostgres, type Installation } from './database.ts';
@@ -12,7 +13,6 @@ import { choosePorts, type Ports } from './choose-ports.ts';
 import { prepareKeys, type Keys } from './prepare-keys.ts';
 import { hasRuntimeFile, removeRuntimeFile, writeRuntimeFile } from './files/runtime-file.ts';
 import { StartError } from './start-error.ts';
-import { supervise, type Supervised } from './processes/supervise.ts';
 import { waitUntilReady } from './processes/wait-until-ready.ts';
 
 /** Output for people: `say` for progress, `problem` for errors. */
@@ -206,9 +206,12 @@ class LocalPlatform implements Standalone {
     const make = (name: keyof ChildEnvironments, drainMs: number): Supervised =>
       supervise({
         name,
-        program: `apps/${name}/main.ts`,
-        flags: startOptions[name].flags,
-        environment: () => ({ ...startOptions[name].environment, ...environments()[name] }),
+        spawn: () =>
+          spawnProgram({
+            program: `apps/${name}/main.ts`,
+            flags: startOptions[name].flags,
+            environment: { ...startOptions[name].environment, ...environments()[name] },
+          }),
         log: logs[name],
         stopDeadlineMs: drainMs + stopGraceMs,
         onStarted: (pid) => sayStarted(name, pid),

@@ -42,8 +42,11 @@ const defaultHttpServerLimits: HttpServerLimits = {
 
 export type HttpServer = {
   readonly server: Server;
-  /** Resolves with the port once connections are accepted; rejects if the address is not available. */
-  listen: (address: { port: number; host: string }) => Promise<{ port: number }>;
+  /**
+   * Resolves with the port once connections are accepted; rejects if the address is not available. With `reusePort`, the
+   * kernel shares the connections among all processes that listen on the port in this way.
+   */
+  listen: (address: { port: number; host: string; reusePort?: boolean }) => Promise<{ port: number }>;
   /**
    * Sends `connection: close` with each answer and continues to accept for `servedMs`, so that load balancers can notice that
    * this process is stopping. Then it stops accepting, closes idle connections, lets requests in flight finish, and closes
@@ -129,10 +132,10 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
 
   return {
     server,
-    listen: ({ port, host }) =>
+    listen: ({ port, host, reusePort = false }) =>
       new Promise((resolve, reject) => {
         server.once('error', reject);
-        server.listen({ port, host, backlog: 1_024 }, () => {
+        server.listen({ port, host, reusePort, backlog: 1_024 }, () => {
           server.off('error', reject);
           resolve({ port: (server.address() as AddressInfo).port });
         });

@@ -52,7 +52,7 @@ export function createMetrics(monotonicMs = (): number => performance.now()): Ht
 const rendersPerSecondMax = 10;
 
 /** After this many results within a second, all callers get the last one until the second is over. */
-function paced<Result>(monotonicMs: () => number, make: () => Promise<Result>): () => Promise<Result> {
+export function paced<Result>(monotonicMs: () => number, make: () => Promise<Result>): () => Promise<Result> {
   let startMs = Number.NEGATIVE_INFINITY;
   let made = 0;
   let last: Promise<Result> | undefined;

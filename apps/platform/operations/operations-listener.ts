@@ -14,7 +14,7 @@ import { operationalRoutes, type Readiness } from './operational-routes.ts';
  */
 export function createOperationsListener(deps: {
   title: string;
-  metrics: HttpMetrics;
+  metrics: Pick<HttpMetrics, 'renderMetrics'>;
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
   /** 0 picks a free port; undefined serves nothing. */

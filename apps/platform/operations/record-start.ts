@@ -19,16 +19,16 @@ const openTexts: ReadonlySet<string> = new Set([
 /** Appends the event of a start, with the settings of the process, defaults included. */
 export async function recordStart(
   eventLog: Pick<EventLog, 'transact'>,
-  app: string,
+  app: { name: string; isStandalone?: boolean | undefined },
   config: Readonly<Record<string, unknown>>,
 ): Promise<void> {
   const data: ProcessStarted = {
-    process: app,
+    process: app.name,
     release: version,
     node_version: process.version,
     pid: process.pid,
-    // Its parent, `npm start`, has a channel to it.
-    is_standalone: process.send !== undefined,
+    // `npm start` has a channel to its processes.
+    is_standalone: app.isStandalone ?? process.send !== undefined,
     settings: describeSettings(config),
   };
   const metadata = { actor: { type: 'system' as const, id: 'process start', host: hostname() } };

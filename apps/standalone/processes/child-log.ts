@@ -1,16 +1,8 @@
 import type { Readable } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
+import type { ChildLog } from '../../platform/processes/supervise.ts';
 import { readLogLine, severe } from '../files/log-line.ts';
 import type { LogFile } from '../files/log-file.ts';
-
-export type ChildLog = {
-  /** Reads the output of a child process that was just started, until its end. */
-  attach(...streams: (Readable | null)[]): void;
-  /** Adds a line, as if the child process had written it. */
-  line(text: string): void;
-  /** The last lines of the most recent child process, in readable form, oldest first. */
-  lastLines(): string[];
-};
 
 type Options = {
   name: string;

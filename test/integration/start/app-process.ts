@@ -10,7 +10,7 @@ import { compileCache } from '#test/compile-cache.ts';
 
 export const projectFolder = path.resolve(import.meta.dirname, '../../..');
 
-type LogLine = { level: number; msg: string; reason?: string; url?: string; port?: number };
+type LogLine = { level: number; msg: string; pid: number; reason?: string; url?: string; port?: number };
 
 export type AppProcess = {
   /** Everything that it has printed. */

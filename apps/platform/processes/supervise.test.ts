@@ -1,26 +1,44 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
 import { expect, onTestFinished, test } from 'vitest';
-import { createChildLog } from './child-log.ts';
-import { supervise, type Supervised, type SuperviseOptions } from './supervise.ts';
+import { spawnProgram, supervise, type ChildLog, type Supervised, type SuperviseOptions } from './supervise.ts';
 
 const backoff = { firstMs: 10, maxMs: 40, resetAfterMs: 30_000 };
 
-async function superviseScript(script: string, options: Partial<SuperviseOptions> = {}) {
+/** A log that has all lines of all tries. */
+function createLog(): ChildLog & { written: string[] } {
+  const written: string[] = [];
+  let last: string[] = [];
+  const line = (text: string): void => {
+    written.push(text);
+    last.push(text);
+  };
+  return {
+    written,
+    line,
+    lastLines: () => last,
+    attach(...streams) {
+      last = [];
+      for (const stream of streams) if (stream) createInterface(stream).on('line', line);
+    },
+  };
+}
+
+type Options = Partial<SuperviseOptions> & { environment?: () => Record<string, string> };
+
+async function superviseScript(script: string, { environment = () => ({}), ...options }: Options = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-supervise-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const program = path.join(folder, 'script.mjs');
   await writeFile(program, script);
-  const written: string[] = [];
+  const log = createLog();
   const problems: string[] = [];
-  const file = { file: '', write: (text: string) => void written.push(text.trimEnd()), close: () => {} };
-  const log = createChildLog({ name: 'child', file, onWarning: () => {} });
   let givenUp: Error | undefined;
   const child: Supervised = supervise({
     name: 'child',
-    program,
-    environment: () => ({}),
+    spawn: () => spawnProgram({ program, environment: environment() }),
     log,
     stopDeadlineMs: 5_000,
     onProblem: (text) => problems.push(text),
@@ -31,7 +49,7 @@ async function superviseScript(script: string, options: Partial<SuperviseOptions
   });
   onTestFinished(() => child.kill());
   child.start();
-  return { child, written, problems, givenUp: () => givenUp };
+  return { child, written: log.written, problems, givenUp: () => givenUp };
 }
 
 test('a process that ends is started again, after a wait that doubles up to its bound', async () => {
@@ -50,7 +68,7 @@ test('one that lived long enough is started again after the shortest wait', asyn
 
 test('one that never starts is given up with the last output of its last try', async () => {
   const { givenUp, problems, written } = await superviseScript(
-    `console.log('{"level":"info","msg":"about to fail"}'); console.error('because of the disk'); process.exit(1)`,
+    `console.log('about to fail'); console.error('because of the disk'); process.exit(1)`,
     { mayGiveUp: () => true, startsMax: 3 },
   );
   await expect.poll(givenUp, { timeout: 50_000 }).toBeDefined();

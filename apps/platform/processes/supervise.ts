@@ -1,8 +1,18 @@
 import { spawn, type ChildProcess } from 'node:child_process';
+import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { startedMessage } from '#libs/kernel/lifecycle.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { ChildLog } from './child-log.ts';
+
+/** Where the output of a child process goes. */
+export type ChildLog = {
+  /** Reads the output of a child process that was just started, until its end. A stream is null if it is not a pipe. */
+  attach(...streams: (Readable | null)[]): void;
+  /** Adds a line, as if the child process had written it. */
+  line(text: string): void;
+  /** The last lines of the most recent child process, in readable form, oldest first. */
+  lastLines(): string[];
+};
 
 export type Supervised = {
   readonly name: string;
@@ -24,12 +34,11 @@ export type Supervised = {
 
 export type SuperviseOptions = {
   name: string;
-  /** Relative to the project folder, so that a process list shows `node apps/<name>/main.ts`. */
-  program: string;
-  /** Options of Node. */
-  flags?: readonly string[];
-  /** Called at every start of the process. */
-  environment: () => Record<string, string>;
+  /**
+   * Starts the process with an IPC channel, whose end signals to it that this process was killed
+   * (libs/kernel/lifecycle.ts).
+   */
+  spawn: () => ChildProcess;
   log: ChildLog;
   stopDeadlineMs: number;
   /** Called each time the process has reported that all of its parts have started. */
@@ -54,9 +63,7 @@ const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
 /**
  * Supervises one child process. It is restarted after 100 ms, then 200 ms and so on up to 5 s; once it has run for 30 s
- * the backoff starts over. The child gets an IPC channel, whose end signals that this process was killed
- * (libs/kernel/lifecycle.ts), and a separate session, so that Ctrl-C reaches only this process, which decides the order
- * of the stop.
+ * the backoff starts over.
  */
 export function supervise(options: SuperviseOptions): Supervised {
   const { name, log, mayGiveUp, isStopping = () => false, startsMax = 5, backoff = backoffDefault } = options;
@@ -71,7 +78,7 @@ export function supervise(options: SuperviseOptions): Supervised {
   const launch = (): void => {
     if (!wanted) return;
     const startedAt = performance.now();
-    const { launched, closed, ended } = spawnProgram(options);
+    const { launched, closed, ended } = launchProcess(options);
     child = launched;
     hasStarted = false;
     launched.on('message', (message) => {
@@ -96,9 +103,9 @@ export function supervise(options: SuperviseOptions): Supervised {
     const how = describe(status);
     if (mayGiveUp() && failures >= startsMax) {
       wanted = false;
-      const output = log.lastLines().map((line) => `  ${line}`);
-      const message = `The ${name} could not be started: it ${how}, ${failures} times. Its last output:`;
-      options.onGiveUp(new Error([message, ...output].join('\n')));
+      const message = `The ${name} could not be started: it ${how}${failures > 1 ? `, ${failures} times` : ''}.`;
+      const output = log.lastLines().map((line) => `\n  ${line}`);
+      options.onGiveUp(new Error(output.length === 0 ? message : `${message} Its last output:${output.join('')}`));
       return;
     }
     const waitMs = Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(failures - 1, 20));
@@ -153,30 +160,45 @@ export function supervise(options: SuperviseOptions): Supervised {
   };
 }
 
-type Spawned = {
+type Launched = {
   launched: ChildProcess;
   /** Resolves when all output has been read. */
   closed: Promise<void>;
   ended: Promise<ExitStatus>;
 };
 
-function spawnProgram({ program, flags = [], environment, log }: SuperviseOptions): Spawned {
-  const launched = spawn(process.execPath, [...flags, program], {
-    cwd: projectFolder,
-    env: environment(),
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-  });
+function launchProcess({ name, spawn: launch, log }: SuperviseOptions): Launched {
+  const launched = launch();
   log.attach(launched.stdout, launched.stderr);
   const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
   const ended = new Promise<ExitStatus>((resolve) => {
     launched.once('exit', (code, signal) => resolve({ code, signal }));
     launched.once('error', (error) => {
-      log.line(`${program} could not be run: ${error.message}`);
+      log.line(`the ${name} could not be run: ${error.message}`);
       if (launched.pid === undefined) resolve({ code: null, signal: null });
     });
   });
   return { launched, closed, ended };
+}
+
+/**
+ * Runs a program of the project. It gets a separate session, so that Ctrl-C reaches only this process, which decides the
+ * order of the stop.
+ */
+export function spawnProgram(options: {
+  /** Relative to the project folder, so that a process list shows `node apps/<name>/main.ts`. */
+  program: string;
+  /** Options of Node. */
+  flags?: readonly string[];
+  environment: Record<string, string>;
+}): ChildProcess {
+  const { program, flags = [], environment } = options;
+  return spawn(process.execPath, [...flags, program], {
+    cwd: projectFolder,
+    env: environment,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
 }
 
 type ExitStatus = { code: number | null; signal: NodeJS.Signals | null };
