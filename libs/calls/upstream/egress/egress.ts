@@ -1,6 +1,7 @@
 import { isIP, Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import { batchPerTurn } from '#libs/kernel/batch-per-turn.ts';
+import { Deadlines } from '#libs/kernel/deadlines.ts';
 import type { CallHandler, CallOptions } from './connection-call.ts';
 import { Connections, type Connector } from './connections.ts';
 import { Destinations, portOf } from './destinations.ts';
@@ -38,6 +39,8 @@ export type Egress = {
    * connections gets the GatewayError `too_many_calls` (rate_limited, or unavailable when others hold them all).
    */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
+  /** Of all calls that are made through it. */
+  deadlines: Deadlines;
   /**
    * Opens a TLS connection for another protocol than HTTP. The URL has passed `check`, and its scheme is https. The caller
    * closes the socket; it is also closed, with an error, when `signal` aborts.
@@ -131,6 +134,7 @@ export function createEgress(options: Options): Egress {
     check: (url) => destinations.check(url),
     isReachable: (hostname, port, workspaceId) => destinations.isReachable(hostname, port, workspaceId),
     dispatch: (call, handler) => dispatch({ options: call, handler }),
+    deadlines: new Deadlines(),
     connectTls: (url, workspaceId, signal) =>
       new Promise((resolve, reject) => {
         const hostname = url.hostname.replaceAll(/[[\]]/g, '');

@@ -2,6 +2,7 @@ import type { Dispatcher } from 'undici';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { CallAbort } from '#libs/kernel/call-signal.ts';
+import { Deadlines } from '#libs/kernel/deadlines.ts';
 import { createLazyFaults } from '../provider-faults.ts';
 import type { CallHandler } from './connection-call.ts';
 import type { Egress } from './egress.ts';
@@ -10,10 +11,7 @@ import { startExchange, type Flow } from './exchange.ts';
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'] });
 });
-afterEach(() => {
-  vi.runOnlyPendingTimers();
-  vi.useRealTimers();
-});
+afterEach(() => void vi.useRealTimers());
 
 const deadlines: Timeouts = { connectMs: 2_000, answerMs: 5_000, totalMs: 9_000, headersMs: 60_000, idleMs: 60_000 };
 
@@ -26,7 +24,10 @@ function start(timeouts: Partial<Timeouts> = {}) {
   const handlers: CallHandler[] = [];
   const flows: Flow[] = [];
   startExchange(
-    { dispatch: (_options, handler) => void handlers.push(handler) } as Pick<Egress, 'dispatch'> as Egress,
+    { dispatch: (_options, handler) => void handlers.push(handler), deadlines: new Deadlines() } as Pick<
+      Egress,
+      'dispatch' | 'deadlines'
+    > as Egress,
     { origin: 'http://h.example', path: '/', method: 'GET', headers: [], body: null },
     { timeouts: { ...deadlines, ...timeouts }, signal, faults: createLazyFaults('h', []), workspaceId: 'ws' },
     {

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { CallSignal } from '#libs/kernel/call-signal.ts';
-import { Deadline, Deadlines } from '#libs/kernel/deadlines.ts';
+import { Deadline, type Deadlines } from '#libs/kernel/deadlines.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
@@ -67,10 +67,8 @@ type Options = {
  * Never throws or retries. A redirect or a compressed answer is an error.
  */
 export function startExchange(egress: Egress, outbound: OutboundRequest, options: Options, sink: Sink): void {
-  new Exchange(options, sink).start(egress, outbound);
+  new Exchange(options, sink, egress.deadlines).start(egress, outbound);
 }
-
-const deadlines = new Deadlines();
 
 // A class because one is made for every call, and its methods are shared.
 class Exchange implements CallHandler, Flow {
@@ -80,13 +78,14 @@ class Exchange implements CallHandler, Flow {
   #controller: Dispatcher.DispatchController | null = null;
   #connecting: ConnectingCall | null = null;
   #interimAnswers = 0;
-  readonly #deadline = new Deadline(deadlines, this);
+  readonly #deadline: Deadline;
   readonly #startedAt = performance.now();
   /** After this time, `onDeadline` is called. */
   #dueMs = 0;
   #isAnswered = false;
 
-  constructor(options: Options, sink: Sink) {
+  constructor(options: Options, sink: Sink, deadlines: Deadlines) {
+    this.#deadline = new Deadline(deadlines, this);
     this.#options = options;
     this.#sink = sink;
   }
