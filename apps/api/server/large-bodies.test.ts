@@ -25,20 +25,11 @@ let memory: MemoryBudget;
 /** The first server has the threads, and the other has none. */
 let server: TestServer;
 let plain: TestServer;
-let judged: number;
 
 beforeAll(() => vi.setConfig({ testTimeout: 60_000 }));
 beforeEach(async () => {
-  judged = 0;
   memory = createMemoryBudget(200_000_000);
-  const counted: typeof largeBodies = {
-    ...largeBodies,
-    judge(task, caller) {
-      judged += 1;
-      return largeBodies.judge(task, caller);
-    },
-  };
-  server = await serveForTest([route], { deps: { jsonBody: { memory, largeBodies: counted } } });
+  server = await serveForTest([route], { deps: { jsonBody: { memory, largeBodies } } });
   plain = await serveForTest([route], { deps: { jsonBody: { memory } } });
 });
 afterEach(async () => {
@@ -62,6 +53,7 @@ const text = 'žluťoučký "kůň" \\ '.repeat(20_000);
 const user = { role: 'user', content: text };
 const chat = (more: object = {}): string => JSON.stringify({ model: 'm', messages: [user], ...more });
 const large = 300_000;
+const mebibyte = 1_048_576;
 const changed = (body: string, from: string, to: string): string => body.replace(from, to);
 
 test.each<[string, Buffer | string, number]>([
@@ -89,21 +81,39 @@ test.each<[string, Buffer | string, number]>([
   ['what the contract refuses', chat({ temperature: 3 }), 400],
   ['what a rule across members refuses', chat({ top_logprobs: 2 }), 400],
   ['thousands of bad messages', chat({ messages: Array.from({ length: 15_000 }, () => ({ role: 'nobody' })) }), 400],
-])('a thread judges a large body as a small one is judged: %s', async (_what, body, status) => {
-  const answer = await post(server, body);
-  expect(judged).toBe(1);
-  expect(answer).toEqual(await post(plain, body));
-  expect(answer[0]).toBe(status);
-  await vi.waitFor(() => expect(memory.stats().heldBytes).toBe(0));
+])('a large body is checked like a small one, and in a thread like anywhere: %s', async (_what, body, status) => {
+  const large = [Buffer.from(body), Buffer.concat([Buffer.from(body), Buffer.alloc(mebibyte, '\n')])];
+  for (const bytes of large) {
+    const answer = await post(server, bytes);
+    expect(answer).toEqual(await post(plain, bytes));
+    expect(answer[0]).toBe(status);
+    await vi.waitFor(() => expect(memory.stats().heldBytes).toBe(0));
+  }
 });
 
-test('a body of a quarter of a MiB is judged where it is', async () => {
-  const around = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: '' }] });
-  const body = around.replace('""', `"${'x'.repeat(262_144 - around.length)}"`);
-  expect((await post(server, body))[0]).toBe(200);
-  expect(judged).toBe(0);
-  expect((await post(server, `${body} `))[0]).toBe(200);
-  expect(judged).toBe(1);
+const messages = (count: number, content: string): string =>
+  chat({ messages: Array.from({ length: count }, () => ({ role: 'user', content })) });
+
+test.each([
+  ['a few long messages', messages(40, 'x'.repeat(10_000)), 0],
+  ['a quarter of a MiB of messages', messages(10_000, '').slice(0, 262_144), 0],
+  ['more of them', messages(10_000, ''), 1],
+  ['a few messages of a MiB', messages(4, 'x'.repeat(mebibyte / 4)), 1],
+  ['many values that are not JSON', '[1],'.repeat(100_000), 1],
+])('a body is moved to a thread because of its work, or its size: %s', async (_what, body, moved) => {
+  const { begun } = largeBodies.stats();
+  expect(await post(server, body)).toEqual(await post(plain, body));
+  expect(largeBodies.stats().begun).toBe(begun + moved);
+});
+
+test('a large body of unknown length is checked like any other', async () => {
+  const body = messages(40, text.slice(0, 10_000));
+  const send = async ({ url }: TestServer): Promise<unknown> => {
+    const headers = { authorization: 'Bearer all', 'content-type': 'application/json' };
+    const stream = new Blob([body]).stream();
+    return (await fetch(`${url}${path}`, { method: 'POST', headers, body: stream, duplex: 'half' })).json();
+  };
+  expect(await send(server)).toEqual(await send(plain));
 });
 
 test('a large body counts with its parsed value, and is refused where a request may not hold so much', async () => {

@@ -2,9 +2,16 @@ import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/b
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
 import type { LargeBodyRefusal } from './check-body-worker.ts';
+import { checkLargeBody } from './check-large-body.ts';
 
 /** The worst body below this takes about 30 ms. A chat of ten thousand words has 60 KiB. */
 const sizeBytesMin = 262_144;
+
+/**
+ * A body within both limits takes at most 5 ms, and one of a few long texts a tenth of that. Moving it to a thread and
+ * back takes longer, as most of its cost is the garbage that this leaves in both threads.
+ */
+const quick = { sizeBytesMax: 1_048_576, workMax: 20_000 };
 
 // The worst body takes a tenth of a second. The rest of the time is for starting a thread on a busy machine.
 const timeoutMs = 10_000;
@@ -12,8 +19,10 @@ const timeoutMs = 10_000;
 // The memory budget also bounds the bodies that wait.
 const waitingMax = { ofGroup: 32, ofAll: 256 };
 
-/** The threads that parse and check large bodies, so that these do not block other calls. */
+/** Parses and checks large bodies: those with little work here, others in threads, so that they do not block other calls. */
 export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'>): LargeBodies & {
+  /** The bodies that were moved to threads since the start, and those that are or wait there now. */
+  stats: () => { begun: number; running: number; waiting: number };
   stop: () => Promise<void>;
 } {
   const lane = createThreadLane<LargeBodyTask, LargeBodyFindings | LargeBodyRefusal>({
@@ -27,25 +36,24 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
   return {
     sizeBytesMin,
     async judge(task, { workspaceId, signal }) {
-      const pieces = task.pieces.map(alone);
-      const moved = pieces.map(({ buffer }) => buffer);
-      const found = await lane.run({ ...task, pieces }, { timeoutMs, group: workspaceId ?? '', signal, moved });
+      if (task.bytes.length <= quick.sizeBytesMax) {
+        const limits = { ...task.limits, quickWorkMax: quick.workMax };
+        const found = checkLargeBody({ ...task, limits });
+        if (found !== null) return found;
+      }
+      const moved = [task.bytes.buffer as ArrayBuffer];
+      const found = await lane.run(task, { timeoutMs, group: workspaceId ?? '', signal, moved });
       if (found === null) throw unjudged();
-      if (!('refusal' in found)) return { ...found, bytes: Buffer.from(found.bytes.buffer) };
-      const { kind, code, message, param } = found.refusal;
-      throw new GatewayError(kind, code, message, { param });
+      if ('refusal' in found) {
+        const { kind, code, message, param } = found.refusal;
+        throw new GatewayError(kind, code, message, { param });
+      }
+      const { buffer, byteOffset, length } = found.bytes;
+      return { ...found, bytes: Buffer.from(buffer, byteOffset, length) };
     },
+    stats: () => lane.stats(),
     stop: () => lane.stop(),
   };
-}
-
-/** A piece with its own memory, which can be transferred: small Buffers of Node share theirs. */
-function alone(piece: Buffer): Buffer<ArrayBuffer> {
-  const { buffer, length } = piece;
-  if (buffer instanceof ArrayBuffer && buffer.byteLength === length) return piece as Buffer<ArrayBuffer>;
-  const copy = Buffer.allocUnsafeSlow(length);
-  copy.set(piece);
-  return copy;
 }
 
 const unjudged = (): GatewayError =>

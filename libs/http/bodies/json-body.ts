@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { unpacedBytesMax } from '#libs/kernel/sharing/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { abortWhenClientLeaves } from '../client-signal.ts';
+import { BodyPieces } from './body-pieces.ts';
 import { hasBody } from './drain-request.ts';
 import {
   LargeJsonBody,
@@ -40,7 +40,7 @@ export const defaultJsonBodyLimits: JsonBodyLimits = {
 /** A JSON body: its bytes and its value. */
 export type JsonBody = {
   readonly bytes: Buffer;
-  /** A large body is parsed once, when its value is first read, which takes up to about 40 ms. */
+  /** A large body is parsed when its value is first read, which takes up to about 40 ms. */
   readonly value: unknown;
   readonly head: BodyHead;
   /** Whether the contract of its route has already checked it. */
@@ -82,34 +82,29 @@ export async function readJsonBody(
   const context = getContext(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
   context.memory = lease;
-  const pieces = await readPieces(request, response, limits, lease);
-  const [first] = pieces;
+  const bytes = await readBytes(request, response, limits, lease);
   const { largeBodies } = limits;
-  // A piece is at most as large as one read from a socket.
-  if (pieces.length > 1 && largeBodies !== undefined && sizeOf(pieces) > largeBodies.sizeBytesMin) {
-    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { pieces, contract });
+  if (largeBodies !== undefined && bytes.length > largeBodies.sizeBytesMin) {
+    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { bytes, contract });
     (request as Carrier)[bodyKey] = new LargeJsonBody(judged, contract !== null);
     return;
   }
-  const bytes = pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces);
   const value = parseJsonBytes(bytes, limits, lease);
   const head = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
   (request as Carrier)[bodyKey] = { bytes, value, head, isChecked: false };
 }
-
-const sizeOf = (pieces: readonly Buffer[]): number => pieces.reduce((sum, { length }) => sum + length, 0);
 
 async function judgeLarge(
   request: IncomingMessage,
   response: ServerResponse,
   { depthMax, membersMax, workMax, largeBodies }: JsonBodyLimits & { largeBodies: LargeBodies },
   lease: MemoryLease | null,
-  { pieces, contract }: Pick<LargeBodyTask, 'pieces' | 'contract'>,
+  { bytes, contract }: Pick<LargeBodyTask, 'bytes' | 'contract'>,
 ): Promise<LargeBodyFindings> {
   const workspaceId = getContext(request).caller?.workspaceId ?? null;
   const usedBytes = lease?.usedBytes ?? 0;
   const leaseBytesMax = lease?.leaseBytesMax ?? Number.POSITIVE_INFINITY;
-  const task = { pieces, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
+  const task = { bytes, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
   const { signal } = abortWhenClientLeaves(response);
   const judging = largeBodies.judge(task, { workspaceId, signal });
   const judged = await judging.catch((error: unknown) => {
@@ -154,17 +149,16 @@ function bodyTooLarge(sizeBytesMax: number): GatewayError {
   return new GatewayError('payload_too_large', 'request_too_large', message);
 }
 
-function readPieces(
+function readBytes(
   request: IncomingMessage,
   response: ServerResponse,
   limits: JsonBodyLimits,
   lease: MemoryLease | null,
-): Promise<Buffer[]> {
+): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
     let resumption: NodeJS.Timeout | undefined;
-    let sizeBytes = 0;
     const announcedBytes = Number(request.headers['content-length'] ?? 0);
+    const pieces = new BodyPieces(announcedBytes);
     // Larger bodies are charged as they arrive, so that an announced size alone does not exclude others.
     let heldBytes = Math.min(announcedBytes, smallBytesMax);
     lease?.charge(announcedBytes > heldBytes && !lease.hasRoom(announcedBytes) ? announcedBytes : heldBytes);
@@ -173,12 +167,10 @@ function readPieces(
       clearTimeout(resumption);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
       if (error !== null) return reject(error);
-      // Most bodies have a single piece, so there is nothing to concatenate.
-      if (chunks.length > 1) countTransferred(sizeBytes);
-      resolve(chunks);
+      resolve(pieces.take());
     };
     const take = (chunk: Buffer): void => {
-      sizeBytes += chunk.length;
+      const sizeBytes = pieces.sizeBytes + chunk.length;
       if (sizeBytes > limits.sizeBytesMax) return settle(bodyTooLarge(limits.sizeBytesMax));
       if (sizeBytes > heldBytes) {
         try {
@@ -188,7 +180,7 @@ function readPieces(
         }
         heldBytes = sizeBytes;
       }
-      chunks.push(chunk);
+      pieces.push(chunk);
       if (sizeBytes <= unpacedBytesMax || sizeBytes === announcedBytes) return;
       const waitMs = paceBody(request, chunk.length);
       if (waitMs === 0) return;

@@ -8,7 +8,7 @@ export const headNames = ['model', 'stream', 'stream_options', ...outputBoundNam
 /** The head of a body: at least these members, if the body is an object. */
 export type BodyHead = Readonly<Record<string, unknown>> | null;
 
-/** A body that was checked in a thread. */
+/** A body that was checked without keeping its value, possibly in a thread. */
 export class LargeJsonBody {
   readonly bytes: Buffer;
   readonly head: BodyHead;
@@ -28,13 +28,13 @@ export class LargeJsonBody {
   }
 }
 
-/** Threads for bodies that would block other calls. */
+/** Checks large bodies, in threads if they would block other calls. */
 export type LargeBodies = {
   /** Longer bodies count as large. */
   sizeBytesMin: number;
   /**
-   * Checks the pieces of a body, which are empty afterwards. Throws GatewayError like `parseJsonBytes`, the errors of
-   * the contract, `server_overloaded` if too many bodies wait, and the reason of `signal`.
+   * Checks a body, whose bytes are moved to the findings. Throws GatewayError like `parseJsonBytes`, the errors of the
+   * contract, `server_overloaded` if too many bodies wait, and the reason of `signal`.
    */
   judge: (
     task: LargeBodyTask,
@@ -43,7 +43,8 @@ export type LargeBodies = {
 };
 
 export type LargeBodyTask = {
-  pieces: Buffer[];
+  /** Their memory contains nothing else. */
+  bytes: Buffer;
   limits: JsonTextLimits;
   /** The contract that the body is checked by; null if the route checks it. */
   contract: string | null;
@@ -55,7 +56,7 @@ export type LargeBodyTask = {
 export type LargeBodyFindings = {
   bytes: Buffer;
   head: BodyHead;
-  /** The top-level members, so that no step in the main thread has to look for them; null: the body is not an object. */
+  /** The top-level members, so that no later step has to look for them; null: unknown. */
   members: readonly Member[] | null;
   /** The memory of the request including the parsed value. */
   usedBytes: number;

@@ -218,7 +218,8 @@ function skipNested(bytes: Buffer, from: number, depthMax: number): number {
   throw malformed(from, 'the bracket that opens here is never closed');
 }
 
-function readName(bytes: Buffer, start: number, end: number): string {
+/** The unescaped name between two quotes. Throws like `scanMembers`. */
+export function readName(bytes: Buffer, start: number, end: number): string {
   const raw = bytes.toString('utf8', start + 1, end - 1);
   if (!raw.includes('\\')) return raw;
   try {

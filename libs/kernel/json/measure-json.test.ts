@@ -55,6 +55,13 @@ test('a megabyte of brackets, quotes or backslashes is measured without recursio
   expect(measureJson(Buffer.alloc(1_000_000, '{"a":'), limits).excess).toBe('depth');
 });
 
+test('a list with too many values is not read to its end', () => {
+  const list = Buffer.from(`[${'1,'.repeat(1_000)}1]`);
+  expect(measureJson(list, { ...wide, workMax: 100 })).toMatchObject({ excess: 'work', values: 103 });
+  expect(measureJson(list, { ...wide, workMax: 1_005 })).toMatchObject({ excess: null, values: 1_002 });
+  expect(measureJson(list, { ...wide, workMax: 1_004 }).excess).toBe('work');
+});
+
 let collect: () => void;
 
 beforeAll(() => {

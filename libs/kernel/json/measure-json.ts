@@ -1,4 +1,5 @@
 import { isAscii } from 'node:buffer';
+import type { JsonOutline } from './json-outline.ts';
 import { endOfString, jsonBytes, nextMark } from './json-scan.ts';
 
 const { closeBrace, closeBracket, colon, comma, openBrace, openBracket, quote } = jsonBytes;
@@ -56,9 +57,9 @@ const workOf = (commas: number, containers: number, members: number): number => 
  * Measures JSON bytes before they are parsed, in one pass and without recursion: nesting, members, values, and the
  * memory that `toString` and `JSON.parse` will take. The estimate of memory is at most about a third too low for any
  * bytes, and at most about three times too high for ordinary chats. Bytes that are not valid JSON are rejected by the
- * parser, not here.
+ * parser, not here. An `outline` is filled in the same pass.
  */
-export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
+export function measureJson(bytes: Buffer, limits: JsonLimits, outline: JsonOutline | null = null): JsonMeasure {
   const { length } = bytes;
   const { depthMax, membersMax, valueBytesMax = Number.POSITIVE_INFINITY, workMax = Number.POSITIVE_INFINITY } = limits;
   let excess: JsonMeasure['excess'] = null;
@@ -74,20 +75,28 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   for (let at = nextMark(bytes, 0); at < length; at = nextMark(bytes, at + 1)) {
     const byte = bytes[at];
     if (byte === quote) {
-      const end = endOfString(bytes, at);
+      const end = outline === null ? endOfString(bytes, at) : outline.endOfString(at);
       strings += 1;
       inStrings += end - at;
       at = end;
     } else if (byte === comma) {
       commas += 1;
+      // A part of the work, so that a long list is not read to its end.
+      if (commas > workMax) {
+        excess = 'work';
+        break;
+      }
+      if (outline !== null && depth === 1) outline.endOfValue(at);
     } else if (byte === colon) {
       members += 1;
+      outline?.colon(at, depth);
       if (members > membersMax) {
         excess = 'members';
         break;
       }
     } else if (byte === closeBrace || byte === closeBracket) {
       depth -= 1;
+      if (outline !== null && depth === 0) outline.endOfValue(at);
     } else if (byte === openBrace || byte === openBracket) {
       if (byte === openBrace) objects += 1;
       else arrays += 1;

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { GatewayError } from '#libs/kernel/errors.ts';
 import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
@@ -186,6 +187,43 @@ test('a large answer that passes unchanged keeps its bytes, whether or not its l
     expect((outcome as JsonAnswer).body.equals(body)).toBe(true);
     expect(memory.stats().heldBytes).toBe(body.length);
     lease.become(0);
+    await rig.stop();
+  }
+});
+
+test('a large answer that passes unchanged is read in a thread only if that takes long', async () => {
+  const padded = (more: object): Buffer => Buffer.from(JSON.stringify({ ...completion, x: said, ...more }));
+  const cases: [Buffer, number][] = [
+    [padded({}), 0],
+    [padded({ y: numbers }), 0],
+    [padded({ y: vectors }), 1],
+    [padded({ y: 'x'.repeat(mebibyte) }), 1],
+    [Buffer.from(`${JSON.stringify(completion).slice(0, -1)},"x":"${said}"`), 0],
+  ];
+  for (const [body, moved] of cases) {
+    const script: UpstreamScript = (reply) => reply.respond(200, body, json);
+    const { begun } = threads.stats();
+    const there = await settle(script);
+    expect(threads.stats().begun).toBe(begun + moved * there.attempts.length);
+    lease.become(0);
+    await rig.stop();
+    const here = await settle(script, { memory: undefined }, {}, null);
+    const figures = ({
+      kind,
+      body,
+      usage,
+      model,
+      finishReason,
+      error,
+    }: Partial<JsonAnswer & { error: GatewayError }>) => [
+      kind,
+      body?.toString(),
+      usage,
+      model,
+      finishReason,
+      error?.code,
+    ];
+    expect(figures(there as JsonAnswer)).toEqual(figures(here as JsonAnswer));
     await rig.stop();
   }
 });

@@ -29,6 +29,12 @@ export type ReadInput = {
 const measuredBytesMin = 4_096;
 
 /**
+ * A large answer that passes unchanged is not parsed. Up to this size and work, finding its few members takes a
+ * millisecond at most, and less than moving it to a thread and back: images, and vectors in base64.
+ */
+const quickScan = { sizeBytesMax: 1_048_576, workMax: 20_000 };
+
+/**
  * Reads the body of a success: in the main thread if that is certainly quick, otherwise in another thread. The memory
  * for it is charged to the call meanwhile. Throws GatewayError, provider_failed for a body that cannot be read within
  * the limits of memory and time.
@@ -40,12 +46,18 @@ export function readCollected(
 ): BodyRead | Promise<BodyRead> {
   const { threads, call, translation, limits, memory, signal, faults } = input;
   const { sizeBytes } = collected;
-  if (threads !== undefined && sizeBytes >= largeBytesMin) {
+  const isScanned = !isParsed(input, sizeBytes);
+  const isLarge = threads !== undefined && sizeBytes >= largeBytesMin;
+  if (isLarge && !(isScanned && sizeBytes <= quickScan.sizeBytesMax)) {
     return readElsewhere(input, status, collected, collected.takeBlocks());
   }
   const bytes = collected.take();
   const body = { bytes, status, call, translation, memberBytesMax: limits.errorBytesMax };
-  if (sizeBytes < measuredBytesMin || !isParsed(body, sizeBytes)) return readBody(body);
+  // The memory of a large body contains nothing else.
+  if (isLarge && !isQuickToScan(bytes)) {
+    return readElsewhere(input, status, collected, [bytes as Buffer<ArrayBuffer>]);
+  }
+  if (sizeBytes < measuredBytesMin || isScanned) return readBody(body);
   const bytesMax = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
   const cost = costToRead(bytes, threads === undefined ? { bytesMax } : { bytesMax, workMax: quickWorkMax });
   if (cost.excess === 'depth') throw faults().invalid(tooDeep);
@@ -61,6 +73,9 @@ export function readCollected(
   if (memory === undefined || memory.tryCharge(cost.bytes)) return read();
   return memory.chargeWhenFree(cost.bytes, toAbortSignal(signal)).then(read);
 }
+
+const isQuickToScan = (bytes: Buffer): boolean =>
+  costToRead(bytes, { bytesMax: Number.POSITIVE_INFINITY, workMax: quickScan.workMax }).excess === null;
 
 async function readElsewhere(
   { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: ReadInput,
