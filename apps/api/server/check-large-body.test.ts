@@ -24,8 +24,10 @@ function resultOf<Result>(act: () => Result): Result | Error {
   }
 }
 
+type CheckTask = Omit<LargeBodyTask, 'pieces'>;
+
 /** Parses the body in full, and scans it for its members. */
-function checkInFull({ bytes, limits, contract, usedBytes, leaseBytesMax }: LargeBodyTask): object {
+function checkInFull(bytes: Buffer, { limits, contract, usedBytes, leaseBytesMax }: CheckTask): object {
   const lease = {
     usedBytes,
     leaseBytesMax,
@@ -106,11 +108,11 @@ test('in one pass, a body has the findings and errors of a parse, a measurement 
   fc.assert(
     fc.property(text, contract, leaseBytesMax, fc.nat(4), (json, checks, bytesMax, lead) => {
       const bytes = aligned(json, lead);
-      const task = { bytes, contract: checks, usedBytes: 100, leaseBytesMax: bytesMax };
+      const task = { contract: checks, usedBytes: 100, leaseBytesMax: bytesMax };
       const limits = { ...defaultJsonBodyLimits, depthMax: 5, membersMax: 40 };
-      const found = resultOf(() => checkLargeBody({ ...task, limits }));
-      expect(found).toEqual(resultOf(() => checkInFull({ ...task, limits })));
-      const quickly = resultOf(() => checkLargeBody({ ...task, limits: { ...limits, quickWorkMax: 40 } }));
+      const found = resultOf(() => checkLargeBody(bytes, { ...task, limits }));
+      expect(found).toEqual(resultOf(() => checkInFull(bytes, { ...task, limits })));
+      const quickly = resultOf(() => checkLargeBody(bytes, { ...task, limits: { ...limits, quickWorkMax: 40 } }));
       expect(quickly).toEqual(measureJson(bytes, { ...limits, workMax: 40 }).excess === 'work' ? null : found);
     }),
     { numRuns: 2_000 },
@@ -119,15 +121,14 @@ test('in one pass, a body has the findings and errors of a parse, a measurement 
 
 test('a body that is not UTF-8 is refused, also inside a long string', () => {
   const bytes = Buffer.concat([Buffer.from(`{"a":"${'x'.repeat(500)}`), Buffer.from([0xc3]), Buffer.from('"}')]);
-  const task = { bytes, contract: null, usedBytes: 0, leaseBytesMax: 1_000_000, limits: defaultJsonBodyLimits };
-  expect(() => checkLargeBody(task)).toThrow('not valid UTF-8');
+  const task = { contract: null, usedBytes: 0, leaseBytesMax: 1_000_000, limits: defaultJsonBodyLimits };
+  expect(() => checkLargeBody(bytes, task)).toThrow('not valid UTF-8');
 });
 
 test('a name that is as long as a replaced string can be repeated only in another object', () => {
   const [key, other] = ['k'.repeat(1_000), `${'k'.repeat(999)}l`];
   const check = (json: string): unknown =>
-    checkLargeBody({
-      bytes: Buffer.from(json),
+    checkLargeBody(Buffer.from(json), {
       contract: null,
       usedBytes: 0,
       leaseBytesMax: 1_000_000,

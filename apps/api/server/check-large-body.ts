@@ -11,8 +11,8 @@ import { checkBody, createBodyCheck } from '#libs/validation/lines/check-body.ts
  * The contract is checked with the outline of the body. It only limits strings that are shorter than the placeholders,
  * so a body whose outline is good is good. If the outline is not, the whole body is parsed, for the exact error.
  */
-export function checkLargeBody(task: LargeBodyTask): LargeBodyFindings | null {
-  const { bytes, limits } = task;
+export function checkLargeBody(bytes: Buffer, task: Omit<LargeBodyTask, 'pieces'>): LargeBodyFindings | null {
+  const { limits } = task;
   const contract = task.contract as BatchEndpoint | null;
   const outlined = createLease(task);
   const outline = outlineJsonBytes(bytes, limits, outlined);
@@ -45,7 +45,7 @@ const readHead = (bytes: Buffer, members: readonly Member[]): BodyHead =>
   );
 
 /** Counts memory that is charged afterwards. The number of threads bounds the memory that is used meanwhile. */
-function createLease({ usedBytes, leaseBytesMax }: LargeBodyTask) {
+function createLease({ usedBytes, leaseBytesMax }: Omit<LargeBodyTask, 'pieces'>) {
   const lease = {
     usedBytes,
     leaseBytesMax,

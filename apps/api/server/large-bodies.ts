@@ -36,13 +36,15 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
   return {
     sizeBytesMin,
     async judge(task, { workspaceId, signal }) {
-      if (task.bytes.length <= quick.sizeBytesMax) {
+      const [only] = task.pieces;
+      if (task.pieces.length === 1 && only !== undefined && only.length <= quick.sizeBytesMax) {
         const limits = { ...task.limits, quickWorkMax: quick.workMax };
-        const found = checkLargeBody({ ...task, limits });
+        const found = checkLargeBody(only, { ...task, limits });
         if (found !== null) return found;
       }
-      const moved = [task.bytes.buffer as ArrayBuffer];
-      const found = await lane.run(task, { timeoutMs, group: workspaceId ?? '', signal, moved });
+      const pieces = task.pieces.map(alone);
+      const moved = pieces.map(({ buffer }) => buffer);
+      const found = await lane.run({ ...task, pieces }, { timeoutMs, group: workspaceId ?? '', signal, moved });
       if (found === null) throw unjudged();
       if ('refusal' in found) {
         const { kind, code, message, param } = found.refusal;
@@ -54,6 +56,15 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
     stats: () => lane.stats(),
     stop: () => lane.stop(),
   };
+}
+
+/** A piece whose memory contains nothing else, so that it can be moved: small Buffers of Node share theirs. */
+function alone(piece: Buffer): Buffer<ArrayBuffer> {
+  const { buffer, length } = piece;
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === length) return piece as Buffer<ArrayBuffer>;
+  const copy = Buffer.allocUnsafeSlow(length);
+  copy.set(piece);
+  return copy;
 }
 
 const unjudged = (): GatewayError =>

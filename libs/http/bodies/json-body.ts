@@ -82,13 +82,16 @@ export async function readJsonBody(
   const context = getContext(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
   context.memory = lease;
-  const bytes = await readBytes(request, response, limits, lease);
+  const pieces = await readPieces(request, response, limits, lease);
   const { largeBodies } = limits;
-  if (largeBodies !== undefined && bytes.length > largeBodies.sizeBytesMin) {
-    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { bytes, contract });
+  const sizeBytes = pieces.reduce((sum, { length }) => sum + length, 0);
+  if (largeBodies !== undefined && sizeBytes > largeBodies.sizeBytesMin) {
+    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { pieces, contract });
     (request as Carrier)[bodyKey] = new LargeJsonBody(judged, contract !== null);
     return;
   }
+  const [only] = pieces;
+  const bytes = pieces.length === 1 && only !== undefined ? only : Buffer.concat(pieces);
   const value = parseJsonBytes(bytes, limits, lease);
   const head = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
   (request as Carrier)[bodyKey] = { bytes, value, head, isChecked: false };
@@ -99,12 +102,12 @@ async function judgeLarge(
   response: ServerResponse,
   { depthMax, membersMax, workMax, largeBodies }: JsonBodyLimits & { largeBodies: LargeBodies },
   lease: MemoryLease | null,
-  { bytes, contract }: Pick<LargeBodyTask, 'bytes' | 'contract'>,
+  { pieces, contract }: Pick<LargeBodyTask, 'pieces' | 'contract'>,
 ): Promise<LargeBodyFindings> {
   const workspaceId = getContext(request).caller?.workspaceId ?? null;
   const usedBytes = lease?.usedBytes ?? 0;
   const leaseBytesMax = lease?.leaseBytesMax ?? Number.POSITIVE_INFINITY;
-  const task = { bytes, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
+  const task = { pieces, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
   const { signal } = abortWhenClientLeaves(response);
   const judging = largeBodies.judge(task, { workspaceId, signal });
   const judged = await judging.catch((error: unknown) => {
@@ -149,12 +152,12 @@ function bodyTooLarge(sizeBytesMax: number): GatewayError {
   return new GatewayError('payload_too_large', 'request_too_large', message);
 }
 
-function readBytes(
+function readPieces(
   request: IncomingMessage,
   response: ServerResponse,
   limits: JsonBodyLimits,
   lease: MemoryLease | null,
-): Promise<Buffer> {
+): Promise<Buffer[]> {
   return new Promise((resolve, reject) => {
     let resumption: NodeJS.Timeout | undefined;
     const announcedBytes = Number(request.headers['content-length'] ?? 0);

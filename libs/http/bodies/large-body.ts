@@ -33,7 +33,7 @@ export type LargeBodies = {
   /** Longer bodies count as large. */
   sizeBytesMin: number;
   /**
-   * Checks a body, whose bytes are moved to the findings. Throws GatewayError like `parseJsonBytes`, the errors of the
+   * Checks a body, whose pieces are moved to the findings. Throws GatewayError like `parseJsonBytes`, the errors of the
    * contract, `server_overloaded` if too many bodies wait, and the reason of `signal`.
    */
   judge: (
@@ -43,8 +43,7 @@ export type LargeBodies = {
 };
 
 export type LargeBodyTask = {
-  /** Their memory contains nothing else. */
-  bytes: Buffer;
+  pieces: Buffer[];
   limits: JsonTextLimits;
   /** The contract that the body is checked by; null if the route checks it. */
   contract: string | null;
