@@ -62,7 +62,7 @@ function readOptions(): { ref: string; size: typeof full } {
 
 async function compare(): Promise<Compared> {
   const commit = await git('rev-parse', '--verify', '--short', `${ref}^{commit}`).catch(() => {
-    throw new Error(`there is no commit ${ref}`);
+    throw new Error(`git does not know the commit ${ref}`);
   });
   const directory = await makeScratchDirectory(cleanup);
   const root = await checkOut(commit, path.join(directory, 'checkout'), cleanup);

@@ -1,4 +1,5 @@
 import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/bodies/large-body.ts';
+import { joinedBytesMax } from '#libs/http/bodies/body-pieces.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
 import type { LargeBodyRefusal } from './check-body-worker.ts';
@@ -11,7 +12,7 @@ const sizeBytesMin = 262_144;
  * A body within both limits takes at most 5 ms, and one of a few long texts a tenth of that. Moving it to a thread and
  * back takes longer, as most of its cost is the garbage that this leaves in both threads.
  */
-const quick = { sizeBytesMax: 1_048_576, workMax: 20_000 };
+const quick = { sizeBytesMax: joinedBytesMax, workMax: 20_000 };
 
 // The worst body takes a tenth of a second. The rest of the time is for starting a thread on a busy machine.
 const timeoutMs = 10_000;

@@ -6,7 +6,7 @@ const unknownBytesMin = 131_072;
  * Larger bodies are left in pieces, which a thread puts together: V8 collects garbage whenever buffers of 10 MiB appear,
  * and other calls beside thirty such bodies had a p99 of 50 to 100 ms instead of 30 to 40.
  */
-const joinedBytesMax = 1_048_576;
+export const joinedBytesMax = 1_048_576;
 
 /**
  * Puts the pieces of a body together in one buffer while they arrive, so that they are dead before V8 moves them to the

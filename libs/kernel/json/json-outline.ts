@@ -14,7 +14,7 @@ isSpecial.fill(1, 0, 0x20);
 isSpecial[quote] = 1;
 isSpecial[backslash] = 1;
 
-/** The number of bytes after a backslash that are part of the escape; 0: there is no such escape. */
+/** The length of each escape without its backslash, by its first byte; 0 if JSON does not have it. */
 const escapeBytes = new Uint8Array(256);
 for (const letter of '"\\/bfnrt') escapeBytes[letter.charCodeAt(0)] = 1;
 escapeBytes['u'.charCodeAt(0)] = 5;
@@ -105,7 +105,7 @@ const isSpace = (byte: number | undefined): boolean => byte === 0x20 || byte ===
  * The index of the quote that closes the string which starts at `start`; -1 if it is not terminated, or contains a control
  * character or an invalid escape. Four bytes without any of these are skipped at a time, which takes a quarter of the
  * time: in a word x without its highest bits, x - 0x20… borrows into the highest bit of each byte below 0x20. A borrow can
- * also reach the next byte, so that it is looked at in vain.
+ * also reach the next byte, which then is looked at although it is an ordinary one.
  */
 function endOfWellFormed(bytes: Buffer, words: Int32Array, start: number): number {
   const bytesLength = bytes.length;

@@ -6,6 +6,7 @@ import {
   type ChunkWriter,
 } from '../chat/chat-chunks.ts';
 import { asText, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { mergeCounts } from '../messages/message-usage.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
 import { headOf, readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
@@ -98,17 +99,12 @@ export function openClaudeStream(call: Call): StreamDecoder {
     ];
   };
 
-  const count = (more: unknown): void => {
-    const given = Object.entries(toRecord(more)).filter(([, value]) => value !== null && value !== undefined);
-    usage = { ...usage, ...Object.fromEntries(given) };
-  };
-
   const push = (event: Json, data: string): Pushed => {
     const index = typeof event['index'] === 'number' ? event['index'] : 0;
     switch (event['type']) {
       case 'message_start': {
         const message = toRecord(event['message']);
-        count(message['usage']);
+        usage = mergeCounts(usage, message['usage']);
         const started = begin(message).choice().start();
         const held = toRecords(message['content']).flatMap((block, at) => [
           ...blocks.start(at, block),
@@ -123,7 +119,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
       case 'content_block_stop':
         return { payloads: blocks.stop(index) };
       case 'message_delta': {
-        count(event['usage']);
+        usage = mergeCounts(usage, event['usage']);
         const delta = toRecord(event['delta']);
         return { payloads: finished || !asText(delta['stop_reason']) ? [] : finish(delta) };
       }

@@ -92,6 +92,7 @@ test.each([
   ['{"type":"message_stop"}', 'message_stop'],
   ['{ "index": 1, "type" : "content_block_stop" }', 'content_block_stop'],
   ['[]', ''],
+  [String.raw`{"type":"ping\n\nevent: error"}`, ''],
   ['{', ''],
 ])('the type of %s', (data, type) => {
   expect(typeOfEvent(data)).toBe(type);

@@ -27,6 +27,8 @@ test.each<[CallOperation, object, string[]]>([
   ['images', { images: [{ file_id: 'file-1' }] }, ['file-1']],
   ['chat', { messages: [{ content: [{ type: 'file', file: { file_id: 'file-1' } }] }] }, ['file-1']],
   ['chat', { some_new_object_id: 'vs_1' }, ['vs_1']],
+  ['messages', { container: { id: 'container_1', skills: [{ skill_id: 'skill_1' }] } }, ['container_1', 'skill_1']],
+  ['messages', { messages: [{ content: [{ type: 'tool_result', tool_use_id: 'toolu_1' }] }] }, []],
 ])('%s %j names %j', (operation, body, ids) => {
   expect(namedIn(operation, body)).toEqual(ids);
 });

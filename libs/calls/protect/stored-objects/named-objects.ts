@@ -22,7 +22,7 @@ const namingMembers: ReadonlySet<string> = new Set([
 ]);
 
 /** How OpenAI's IDs begin. Any other member that ends in `_id` names an object if its text looks like one of these. */
-const idShape = /^(?:asst|batch|ci|cntr|conv|file|fs|ftjob|ig|mcpl|mcpr|msg|resp|rs|run|thread|vs|vsfb|ws)[_-]/;
+const idShape = /^(?:asst|batch|ci|cntr|conv|file|fs|ftjob|ig|mcpl|mcpr|msg|resp|rs|run|skill|thread|vs|vsfb|ws)[_-]/;
 
 /** Members with names and texts of the caller's own. */
 const ownMembers: ReadonlySet<string> = new Set([
@@ -79,13 +79,13 @@ function collect(value: unknown, named: Set<string>): void {
   }
   for (const [name, member] of Object.entries(value)) {
     if (ownMembers.has(name)) continue;
-    if (namingMembers.has(name)) addAll(named, name === 'conversation' ? idOf(member) : member, () => true);
+    if (namingMembers.has(name)) addAll(named, idOf(member), () => true);
     else if (/_ids?$/.test(name)) addAll(named, member, (text) => idShape.test(text));
     collect(member, named);
   }
 }
 
-/** A conversation is named by its ID or as an object with one. */
+/** A conversation or container is named by its ID or as an object with one. */
 const idOf = (member: unknown): unknown =>
   typeof member === 'object' && member !== null && 'id' in member ? member.id : member;
 

@@ -47,3 +47,15 @@ test('text, thinking, and the name and arguments of a call are read', () => {
 test('arguments that were cut off are read as far as they came', () => {
   expect(outputTexts('messages', messageOf(events.slice(0, 10))).said.join('\n')).toContain('del');
 });
+
+test('what a stream only begins with counts as well, so that none is kept without a bound', () => {
+  const builder = buildStreamAnswer('messages');
+  const text = 'x'.repeat(1_000_000);
+  const events = Array.from({ length: 17 }, (_event, index) => ({
+    type: 'content_block_start',
+    index,
+    content_block: { type: 'text', text },
+  }));
+  for (const event of events) expect(builder.add(JSON.stringify(event))).toBeGreaterThan(2_000_000);
+  expect(builder.isTooLong).toBe(true);
+});

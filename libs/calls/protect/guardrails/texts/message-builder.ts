@@ -25,14 +25,13 @@ export class MessageBuilder {
 
   add(payload: string): number {
     const { type, index, message, content_block: block, delta } = asRecord(JSON.parse(payload));
+    if (type === 'content_block_delta') return this.#append(this.#blocks.get(index), asRecord(delta));
     if (type === 'message_start') this.#message = asRecord(message);
-    if (type === 'message_delta') this.#message = { ...this.#message, ...asRecord(delta) };
-    if (type === 'content_block_start') {
-      this.#blocks.set(index, { start: asRecord(block), pieces: new Map() });
-      return blockBytes + payload.length;
-    }
-    if (type !== 'content_block_delta') return 0;
-    return this.#append(this.#blocks.get(index), asRecord(delta));
+    else if (type === 'message_delta') this.#message = { ...this.#message, ...asRecord(delta) };
+    else if (type === 'content_block_start') this.#blocks.set(index, { start: asRecord(block), pieces: new Map() });
+    else return 0;
+    this.#chars += payload.length;
+    return blockBytes + 2 * payload.length;
   }
 
   eventWith(members: object): string {

@@ -1,11 +1,10 @@
 import type { Usage } from '#libs/prices/usage.ts';
-import { readMessageUsage } from '#libs/providers/messages/message-usage.ts';
+import { mergeCounts, readMessageUsage } from '#libs/providers/messages/message-usage.ts';
 import { asRecord } from '../usage.ts';
 import type { PayloadView, StreamMeter } from './stream-meter.ts';
 
 /** Meters one stream of Anthropic's Messages API. A class because one is made for every such call. */
 export class MessageMeter implements StreamMeter {
-  /** The counts at the start, replaced by those at the end, where Anthropic repeats only some. */
   #counts: Readonly<Record<string, unknown>> = {};
   #model: string | null = null;
   #stopReason: string | null = null;
@@ -24,21 +23,16 @@ export class MessageMeter implements StreamMeter {
     if (type === 'message_start') {
       const { model, usage: counts } = asRecord(message);
       if (typeof model === 'string') this.#model = model;
-      this.#count(counts);
+      this.#counts = mergeCounts(this.#counts, counts);
     } else if (type === 'content_block_delta') {
       const { text, thinking, partial_json: json } = asRecord(delta);
       for (const piece of [text, thinking, json]) if (typeof piece === 'string') this.#chars += piece.length;
     } else if (type === 'message_delta') {
       const { stop_reason: reason } = asRecord(delta);
       if (typeof reason === 'string') this.#stopReason = reason;
-      this.#count(usage);
+      this.#counts = mergeCounts(this.#counts, usage);
     }
     return 'chunk';
-  }
-
-  #count(counts: unknown): void {
-    const known = Object.entries(asRecord(counts)).filter(([, value]) => value !== null);
-    this.#counts = { ...this.#counts, ...Object.fromEntries(known) };
   }
 
   /** null until the end: the counts at the start have no output. */
