@@ -65,7 +65,7 @@ import type { Provider } from '../provider.ts';
 import { addressFrom } from '../url-parts.ts';
 
 export const acme: Provider = {
-  ...openAiCompatible({ id: 'acme', aliases: ['acme-ai'], headerSettings: ['acme_project'], dialect: { usageBesideChoices: true } }),
+  ...openAiCompatible({ id: 'acme', aliases: ['acme-ai'], headerSettings: ['acme_project'], variant: { usageBesideChoices: true } }),
   settings: {
     acme_cell: { destination: true, alias: 'cell' },
     acme_project: {},

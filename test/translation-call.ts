@@ -1,3 +1,4 @@
+import { chatDialect } from '#libs/providers/chat/index.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Call, OutboundRequest, Provider, StreamDecoder, Upstream } from '#libs/providers/provider.ts';
 
@@ -5,6 +6,8 @@ import type { Call, OutboundRequest, Provider, StreamDecoder, Upstream } from '#
 export function translationCall(body: object, options: Partial<Call> = {}): Call {
   return {
     operation: 'chat',
+    dialect: chatDialect,
+    model: (body as { model?: string }).model ?? '',
     body: Buffer.from(JSON.stringify(body)),
     edits: {},
     json: () => structuredClone(body) as Record<string, unknown>,

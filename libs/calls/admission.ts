@@ -1,7 +1,7 @@
 import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { toRecord } from '#libs/providers/chat/json-value.ts';
+import { toRecord } from '#libs/providers/turns/json-value.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { OtherModels } from './allowed-models.ts';
 import type { Attempt, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';

@@ -1,14 +1,14 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
-import { parseJson, toRecord } from './chat/json-value.ts';
+import { parseJson, toRecord } from './turns/json-value.ts';
 import {
   amendsAnswers,
   amendWhole,
-  describeDialect,
-  dialectEdits,
+  describeVariant,
+  variantEdits,
   openAmendedStream,
   written,
-  type Dialect,
-} from './dialect.ts';
+  type Variant,
+} from './variant.ts';
 import {
   operationPaths,
   type Addressing,
@@ -44,7 +44,7 @@ type Options = {
    */
   headerSettings?: readonly string[];
   /** How its chat API differs from OpenAI's. null: not at all; it knows even the role `developer`. */
-  dialect?: Dialect | null;
+  variant?: Variant | null;
   /** The pass-through areas that it supports. Default: none. */
   relays?: readonly RelayArea[];
   /** Whether it has OpenAI's fine-tuning API. */
@@ -53,7 +53,7 @@ type Options = {
 };
 
 /** Most servers know only the roles system, user, assistant and tool. */
-const common: Dialect = {};
+const common: Variant = {};
 
 /** A provider with an OpenAI-compatible API: the client's bytes are sent, and the provider's bytes are returned. */
 export function openAiCompatible({
@@ -65,7 +65,7 @@ export function openAiCompatible({
   clientHeaders = [],
   settings = {},
   headerSettings = [],
-  dialect = common,
+  variant = common,
   relays = [],
   fineTuning = false,
   notes = [],
@@ -87,18 +87,18 @@ export function openAiCompatible({
       const path = folder + operationPaths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, variant) };
     },
     decodeError: decodeOpenAiError,
     passThrough: true,
   };
   const chat: Translation =
-    dialect === null || !amendsAnswers(dialect)
+    variant === null || !amendsAnswers(variant)
       ? translation
       : {
           ...translation,
-          decode: (body, call) => amendWhole(dialect, body, call),
-          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+          decode: (body, call) => amendWhole(variant, body, call),
+          openStream: (call) => openAmendedStream(variant, call, decodeOpenAiError),
         };
   const byOperation = {
     chat,
@@ -117,7 +117,7 @@ export function openAiCompatible({
     return request;
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
-  const differences = dialect === null ? [] : describeDialect(dialect);
+  const differences = variant === null ? [] : describeVariant(variant);
   return {
     id,
     aliases,
@@ -168,12 +168,12 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-/** The client's bytes. Only the members that the target, the dialect or the core's accounting require are changed. */
-export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
+/** The client's bytes. Only the members that the target, the variant or the core's accounting require are changed. */
+export function encodeBody(call: Call, asksForUsage: boolean, variant: Variant | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
   const isChat = call.operation === 'chat';
   const bound = isChat && hasBothBounds(call) ? withoutOldBound : undefined;
-  const changes = dialect === null || !isChat ? undefined : dialectEdits(dialect, call);
+  const changes = variant === null || !isChat ? undefined : variantEdits(variant, call);
   if (!usage && bound === undefined && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
   return spliceMembers(call.body, { ...call.edits, ...bound, ...(usage ? askForUsage(call) : undefined), ...changes });
 }

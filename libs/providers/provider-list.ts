@@ -41,14 +41,14 @@ export const providers: readonly Provider[] = [
   openAiCompatible({
     id: 'ollama',
     settings: unused(openai.settings),
-    dialect: { renames: { max_completion_tokens: 'max_tokens' } },
+    variant: { renames: { max_completion_tokens: 'max_tokens' } },
   }),
   openAiCompatible({
     id: 'simulator',
     settings: unused(openai.settings),
     clientHeaders: ['openai-beta'],
     relays: allRelayAreas,
-    dialect: null,
+    variant: null,
     fineTuning: true,
   }),
   groq,
@@ -57,7 +57,7 @@ export const providers: readonly Provider[] = [
     aliases: ['together-ai'],
     baseUrl: 'https://api.together.xyz/v1',
     relays: ['images', 'audio', 'rerank'],
-    dialect: {
+    variant: {
       renames: { max_completion_tokens: 'max_tokens' },
       finishReasons: { eos: 'stop' },
       usageBesideChoices: true,
@@ -76,14 +76,14 @@ export const providers: readonly Provider[] = [
     clientHeaders: ['http-referer', 'x-title'],
     relays: ['responses'],
     // `error`: the provider behind it failed, although the status is 200.
-    dialect: { finishReasons: { error: 'failure' }, usageBesideChoices: true },
+    variant: { finishReasons: { error: 'failure' }, usageBesideChoices: true },
   }),
   openAiCompatible({
     id: 'deepseek',
     baseUrl: 'https://api.deepseek.com/v1',
     operations: ['chat', 'models'],
     // The answer was cut off because the provider was overloaded: neither a normal end nor the caller's limit.
-    dialect: {
+    variant: {
       renames: { max_completion_tokens: 'max_tokens' },
       finishReasons: { insufficient_system_resource: 'failure' },
       usageBesideChoices: true,
@@ -108,6 +108,6 @@ export const providers: readonly Provider[] = [
     operations: ['chat'],
     notes: ['It rejects `json_object`.'],
     asksForUsage: false,
-    dialect: { renames: { max_completion_tokens: 'max_tokens' }, usageBesideChoices: true },
+    variant: { renames: { max_completion_tokens: 'max_tokens' }, usageBesideChoices: true },
   }),
 ];

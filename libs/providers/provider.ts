@@ -3,6 +3,10 @@ import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
+import type { AnswerHead, Choice, StreamWriter, TokenCounts } from './turns/answer.ts';
+import type { Json } from './turns/json-value.ts';
+import type { Resource } from './turns/media.ts';
+import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
  * The path of each operation below `/v1`. `messages` is Anthropic's, the others are OpenAI's; `responses`, `moderations` and
@@ -76,15 +80,16 @@ export type Upstream = {
   secrets: Readonly<Record<string, Secret>>;
 };
 
-/** A URL's content, fetched by the core for a provider that does not accept URLs. */
-export type Resource = { contentType: string; bytes: Buffer };
-
 /**
- * One call in OpenAI's format. `body` is the client's own JSON (empty for `models`). `edits` are top-level members to set or
- * remove, including the target's model.
+ * One call in the client's format. `body` is the client's own JSON (empty for `models`). `edits` are top-level members to set
+ * or remove, including the target's model.
  */
 export type Call = {
   operation: Operation;
+  /** The client's format, for operations that ask for the next turn of a conversation; for others that of chat. */
+  dialect: Dialect;
+  /** The target's model; '' if there is none. */
+  model: string;
   body: Buffer;
   edits: MemberEdits;
   /** The parsed body with edits applied. It is parsed on the first use, so pass-through translations never pay for it. */
@@ -92,12 +97,34 @@ export type Call = {
   stream: boolean;
   /** Whether the client asked for usage in its stream. The core always needs it for accounting. */
   includeUsage: boolean;
-  /** false: answers may have members that OpenAI's do not have (`content_blocks`, the provider's own finish reasons). */
+  /**
+   * false: answers may have members that OpenAI's do not have (`content_blocks`, the provider's own finish reasons). Other
+   * dialects are never strict.
+   */
   strict: boolean;
   /** The content of every URL that `resourcesOf` returned. */
   resources: ReadonlyMap<string, Resource>;
   /** The client's headers that the provider's `clientHeaders` allow. */
   headers: Readonly<Record<string, string>>;
+};
+
+/**
+ * A format in which clients ask for the next turn of a conversation. Adapters read the request from `decodeRequest` and
+ * return the parts of the answer, so that each dialect works with each of them. Pure functions.
+ */
+export type Dialect = {
+  readonly operation: Operation;
+  /**
+   * Reads a request that the dialect's contract has checked. `model` is the one of the target. Throws invalid_request, naming
+   * the param, for input that no provider accepts, and `unsupported_parameter` for what only the dialect's own provider has.
+   */
+  decodeRequest(body: Json, model: string): TurnRequest;
+  /** The body of a whole answer. `usage` is null if the provider sent none. */
+  encodeAnswer(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null, call: Call): Json;
+  /** Begins a stream. */
+  openAnswer(head: AnswerHead, call: Call): StreamWriter;
+  /** A whole answer as the payloads of a stream, for a provider that did not stream, and for the cache. */
+  splitAnswer(answer: Json, includeUsage: boolean): string[];
 };
 
 /** `headers` is flat (name, value, name, value), as undici takes it. `path` includes the query. */
@@ -132,11 +159,12 @@ export interface Framing {
 }
 
 /**
- * The state of one stream: receives events, returns payloads in OpenAI's chunk format. `done` ends the stream like
- * `[DONE]`.
+ * The state of one stream: receives events, returns payloads in the client's format. `done` ends the stream like `[DONE]`.
  */
 export interface StreamDecoder {
   push(event: StreamEvent): { payloads: readonly string[]; done?: boolean; error?: ProviderError };
+  /** What follows the last event of a stream that has ended; nothing if the answer has not finished. */
+  end?(): readonly string[];
   /** Like `detailsOf` of a translation, for the events so far. */
   details?(): UsageDetails | null;
 }
@@ -148,6 +176,11 @@ export interface StreamDecoder {
 export interface Translation {
   /** Bytes pass unchanged in both directions, except where the provider's format differs from OpenAI's in details. */
   readonly passThrough?: true;
+  /**
+   * Whether the provider has this format for the model. Otherwise the call is translated to the provider's chat. Absent: for
+   * all models.
+   */
+  serves?(model: string): boolean;
   /**
    * Throws GatewayError invalid_request, naming the param, for input for which the provider has no equivalent (a
    * message with an unknown role), and `unsupported_parameter` if dropping it would change the answer's shape (`n`

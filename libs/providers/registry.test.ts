@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { chatDialect } from './chat/index.ts';
 import { providers } from './provider-list.ts';
 import { findProvider, providerIds, providersWith } from './registry.ts';
 
@@ -35,6 +36,8 @@ test('an organisation of the virtual key goes out, unless the client names anoth
     stream: false,
     includeUsage: false,
     strict: true,
+    dialect: chatDialect,
+    model: '',
     resources: new Map(),
     headers: { 'openai-project': 'theirs' },
   };

@@ -60,7 +60,7 @@ export async function startConformanceClient(conformanceCase: ConformanceCase): 
     return {
       operation,
       body: operation === 'models' ? Buffer.alloc(0) : Buffer.from(JSON.stringify(body)),
-      model: operation === 'models' ? null : model,
+      model: operation === 'models' ? null : body.model,
       stream,
       includeUsage: stream && includeUsage,
       signal: new AbortController().signal,

@@ -2,6 +2,7 @@ import { defaultLimits } from '#libs/calls/call.ts';
 import { EventStream } from '#libs/calls/upstream/answers/streams/event-stream.ts';
 import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import { openSseFraming } from '#libs/calls/upstream/answers/streams/sse-framing.ts';
+import { chatDialect } from '#libs/providers/chat/index.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call, StreamEvent, Translation } from '#libs/providers/provider.ts';
 
@@ -16,6 +17,8 @@ export function toCall(body: Buffer, options: { strict?: boolean; includeUsage?:
   const json = JSON.parse(body.toString()) as Record<string, unknown>;
   return {
     operation: 'chat',
+    dialect: chatDialect,
+    model: (json['model'] as string | undefined) ?? '',
     body,
     edits: {},
     json: () => ({ ...json }),

@@ -3,7 +3,10 @@ import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
-import type { Call, Operation, Provider, Resource, Translation } from '#libs/providers/provider.ts';
+import { chatDialect } from '#libs/providers/chat/index.ts';
+import { findDialect, findTranslation } from '#libs/providers/dialects.ts';
+import type { Call, Operation, Provider, Translation } from '#libs/providers/provider.ts';
+import type { Resource } from '#libs/providers/turns/media.ts';
 import { namesForHeader, pickHeaders } from './answers/answer-headers.ts';
 import type { Attempt, ForwardRequest, Limits, Target } from '#libs/calls/call.ts';
 import { mergeTimeouts, type Timeouts } from '#libs/calls/timeouts.ts';
@@ -78,7 +81,7 @@ class ModelCall implements PreparedCall {
 
   constructor(deps: Deps, request: ForwardRequest, target: Target, attempts: readonly Attempt[]) {
     const { egress, clock, limits, providers, threads } = deps;
-    const { provider, translation } = findTranslation(providers, request, target);
+    const { provider, translation } = requireTranslation(providers, request, target);
     egress.check(target.baseUrl);
     const secrets = getSecrets(target);
     const faults = createLazyFaults(target.label, secrets);
@@ -135,21 +138,21 @@ class ModelCall implements PreparedCall {
   }
 }
 
-function findTranslation(
+function requireTranslation(
   providers: (id: string) => Provider | undefined,
-  { operation }: ForwardRequest,
+  request: ForwardRequest,
   target: Target,
 ): { provider: Provider; translation: Translation } {
   const provider = providers(target.provider);
   if (!provider) {
     throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
   }
-  const translation = provider.operations[operation as Operation];
+  const translation = findTranslation(provider, request.operation as Operation, requestedModel(request, target));
   if (!translation) {
     throw new GatewayError(
       'unsupported_operation',
       'unsupported_operation',
-      `The provider ${provider.id} does not support ${operation}.`,
+      `The provider ${provider.id} does not support ${request.operation}.`,
     );
   }
   return { provider, translation };
@@ -174,6 +177,13 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
     { param: dropped[0] ?? null },
   );
 
+/** The model that is requested from the target. '': none. */
+function requestedModel({ edits, model }: ForwardRequest, target: Target): string {
+  if (target.model !== undefined) return target.model;
+  const set = edits?.['model'];
+  return set === undefined ? (model ?? '') : String(JSON.parse(set));
+}
+
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
   const { operation, body, stream, includeUsage } = request;
   let { parsed } = request;
@@ -181,13 +191,16 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
   const edits: MemberEdits = renamed
     ? { ...request.edits, model: JSON.stringify(target.model) }
     : (request.edits ?? noEdits);
+  const dialect = findDialect(operation as Operation);
   return {
     operation: operation as Operation,
+    dialect,
+    model: requestedModel(request, target),
     body,
     edits,
     stream,
     includeUsage,
-    strict: request.strict ?? true,
+    strict: dialect === chatDialect && (request.strict ?? true),
     resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
     json: () => {

@@ -1,14 +1,7 @@
-import {
-  toCompletion,
-  type AnswerHead,
-  type CalledTool,
-  type FinishReason,
-  type TokenCounts,
-} from '../chat/chat-chunks.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
-import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
+import type { AnswerBlock, AnswerHead, CalledTool, FinishReason, TokenCounts } from '../turns/answer.ts';
+import { type Json, asCount, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   end_turn: 'stop',
@@ -33,14 +26,15 @@ export function readRefusal({ stop_details: details }: Json): string | null {
 }
 
 /** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
-export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
+export function readTokenCounts(usage: Json): TokenCounts {
   const cached = asCount(usage['cache_read_input_tokens']);
   const written = asCount(usage['cache_creation_input_tokens']);
   return {
     promptTokens: asCount(usage['input_tokens']) + written + cached,
     completionTokens: asCount(usage['output_tokens']),
     cachedTokens: cached,
-    extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
+    writtenTokens: written,
+    extra: { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
   };
 }
 
@@ -62,14 +56,17 @@ export function readClaudeDetails(usage: Json): UsageDetails | null {
   };
 }
 
+/** Claude's signatures are accepted by Claude wherever it runs. */
+export const claudeSigner = 'claude';
+
 /** Id and model of a whole message or of the first event of a stream. */
 export const headOf = (message: Json, call: Call, fallbackId: string): AnswerHead => ({
   id: asText(message['id']) ?? fallbackId,
-  model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
-  usesFunctions: usesFunctions(call.json()),
+  model: asText(message['model']) ?? call.model,
+  signer: claudeSigner,
 });
 
-/** Converts a whole message of Claude to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */
+/** Converts a whole message of Claude to the client's format. Anything else is returned unchanged, and the core rejects it. */
 export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   const message = toRecord(body);
   if (!Array.isArray(message['content'])) return body;
@@ -85,24 +82,22 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
         ]
       : [],
   );
-  const text = blocks.map((block) => (block['type'] === 'text' ? (asText(block['text']) ?? '') : '')).join('');
-  const shown = call.strict ? [] : blocks.filter(({ type }) => shownBlocks.has(type));
-  return toCompletion(
+  return call.dialect.encodeAnswer(
     headOf(message, call, ''),
     [
       {
-        text,
+        blocks: blocks.filter(({ type }) => shownBlocks.has(type)) as unknown as AnswerBlock[],
         toolCalls,
         refusal: readRefusal(message),
         finishReason: toFinishReason(message['stop_reason']),
-        extra: shown.length > 0 ? { content_blocks: shown } : undefined,
       },
     ],
-    readTokenCounts(toRecord(message['usage']), call.strict),
+    readTokenCounts(toRecord(message['usage'])),
+    call,
   );
 }
 
-/** The blocks that `content_blocks` can contain (CALL-5). Tool calls are returned as `tool_calls`. */
+/** The blocks that have the form of an `AnswerBlock` (CALL-5). Tool calls are returned as calls. */
 const shownBlocks = new Set<unknown>(['text', 'thinking', 'redacted_thinking']);
 
 /** Anthropic's list of models in OpenAI's format. */

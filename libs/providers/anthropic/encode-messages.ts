@@ -1,18 +1,18 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
-import type { ChatRequest } from '../chat/chat-request.ts';
-import { fetchedMedia, type Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
-import { asText, type Json } from '../chat/json-value.ts';
+import { claudeSigner } from './decode.ts';
+import { type Json, asText } from '../turns/json-value.ts';
+import { type Media, fetchedMedia } from '../turns/media.ts';
+import { type ContentPart, type Turn, type TurnRequest, isBlank, unsupportedPart } from '../turns/turn-request.ts';
 
 type Block = Record<string, unknown>;
-type Turn = { role: 'user' | 'assistant'; content: Block[] };
+type Message = { role: 'user' | 'assistant'; content: Block[] };
 
 /** `content_blocks` are sent back only if answers can have them; fetched files are sent as bytes. */
 type Options = Pick<Call, 'strict' | 'resources'>;
 
 /** Every system and developer text, in order. */
-export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
+export function encodeSystem({ system }: TurnRequest): Block[] | undefined {
   const blocks = system.flatMap(({ text, raw }) => (text === '' ? [] : [{ type: 'text', text, ...cacheMark(raw) }]));
   return blocks.length > 0 ? blocks : undefined;
 }
@@ -22,8 +22,8 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
  * tool calls come first in the user's turn, as the API requires. Adds the hints that it leaves out to `dropped`. Throws
  * invalid_request if no message is left, or for a part that Claude does not support (audio).
  */
-export function encodeMessages({ messages }: ChatRequest, options: Options, dropped: string[]): Turn[] {
-  const turns: Turn[] = [];
+export function encodeMessages({ messages }: TurnRequest, options: Options, dropped: string[]): Message[] {
+  const turns: Message[] = [];
   for (const message of messages) {
     const content = encodeMessage(message, options, dropped);
     const last = content.at(-1);
@@ -51,7 +51,7 @@ const isThinking = ({ type }: Block): boolean => type === 'thinking' || type ===
 
 const rankOf = (block: Block): number => (block['type'] === 'tool_result' ? 0 : 1);
 
-function encodeMessage(message: ChatMessage, options: Options, dropped: string[]): Block[] {
+function encodeMessage(message: Turn, options: Options, dropped: string[]): Block[] {
   const { resources } = options;
   switch (message.role) {
     case 'user':
@@ -74,7 +74,7 @@ function encodeMessage(message: ChatMessage, options: Options, dropped: string[]
           type: 'tool_result',
           tool_use_id: message.toolCallId,
           ...(content.length > 0 ? { content } : {}),
-          ...(message.raw['is_error'] === true ? { is_error: true } : {}),
+          ...(message.isError ? { is_error: true } : {}),
         },
       ];
     }
@@ -83,7 +83,7 @@ function encodeMessage(message: ChatMessage, options: Options, dropped: string[]
 
 /** The assistant's content: the blocks of its earlier answer, including signed thinking, or its text. */
 function encodeSaid(
-  { blocks, parts, param }: Extract<ChatMessage, { role: 'assistant' }>,
+  { blocks, parts, param }: Extract<Turn, { role: 'assistant' }>,
   { strict, resources }: Options,
   dropped: string[],
 ): Block[] {
@@ -99,10 +99,11 @@ function encodeSaid(
       }
       case 'thinking':
         // Thinking without a signature is from another model, and the API rejects it.
-        if (asText(block['signature'])) return [{ ...block }];
+        if (asText(block['signature']) && isOwn(block)) return [withoutSigner(block)];
         break;
       case 'redacted_thinking':
-        return [{ ...block }];
+        if (isOwn(block)) return [withoutSigner(block)];
+        break;
       case 'tool_use': // These are sent as tool_calls.
         return [];
     }
@@ -129,6 +130,11 @@ function encodePart(part: ContentPart, resources: Options['resources']): Block[]
       throw unsupportedPart(part, 'Claude', 'only text, images and documents are supported');
   }
 }
+
+/** Whether Claude signed it. The signer of a block that a client of chat completions sends back is unknown. */
+export const isOwn = ({ signer }: Json): boolean => signer === undefined || signer === claudeSigner;
+
+const withoutSigner = ({ signer: _signer, ...block }: Json): Block => block;
 
 const imageTypes = new Set(['image/jpeg', 'image/png', 'image/gif', 'image/webp']);
 

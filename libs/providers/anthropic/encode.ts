@@ -1,16 +1,11 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import {
-  assertPlainAnswer,
-  droppedParams,
-  readChatRequest,
-  unsupported,
-  type ChatRequest,
-} from '../chat/chat-request.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
-import { compact, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
-import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { findClaudeModel, type ClaudeModel } from './models.ts';
+import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
+import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { type TurnRequest, assertPlainAnswer, droppedParams, unsupported } from '../turns/turn-request.ts';
 
 /** Anthropic's own parameters, which are sent unchanged, except that `thinking` and `service_tier` are checked. */
 const native = ['top_k', 'cache_control', 'container', 'context_management', 'mcp_servers', 'inference_geo'] as const;
@@ -42,7 +37,7 @@ const taken = new Set([
  * an equivalent, and `unsupported_parameter` if dropping it would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = withJsonInWords(readChatRequest(call.json()));
+  const request = withJsonInWords(readTurns(call));
   assertPlainAnswer(request, 'Claude');
   const model = findClaudeModel(request.model);
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
@@ -79,7 +74,7 @@ export function encodeClaudeBody(call: Call): { model: string; body: Record<stri
 
 const given = (value: unknown): unknown => (value === null ? undefined : value);
 
-function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]): Json {
+function encodeTools(request: TurnRequest, model: ClaudeModel, dropped: string[]): Json {
   const { tools, toolChoice, usesFunctions } = request;
   if (tools.length === 0) {
     if (toolChoice !== undefined && toolChoice !== 'none' && toolChoice !== 'auto') dropped.push('tool_choice');
@@ -110,7 +105,7 @@ function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]
 }
 
 /** Values that the model rejects are dropped and reported, never clamped. */
-export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
+export function encodeSampling(request: TurnRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
   const { temperature, topP } = request;
   const topK = asNumber(request.body['top_k']);
   const allowed = model.sampling !== 'none';
@@ -133,7 +128,7 @@ export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks:
  * Throws invalid_request for a budget that is larger than `max_tokens`.
  */
 export function encodeThinking(
-  request: ChatRequest,
+  request: TurnRequest,
   strict: boolean,
   maxTokens: number,
   dropped: string[],
@@ -168,7 +163,7 @@ const efforts: Readonly<Record<string, string>> = {
 };
 
 function encodeEffort(
-  { reasoningEffort, toolChoice }: ChatRequest,
+  { reasoningEffort, toolChoice }: TurnRequest,
   model: ClaudeModel,
   dropped: string[],
 ): { effort?: string; adaptive?: Json } {
@@ -188,7 +183,7 @@ function encodeEffort(
 }
 
 /** There is no JSON mode without a schema, so JSON without one is requested by an instruction. */
-function encodeFormat({ responseFormat }: ChatRequest, model: ClaudeModel): Json | undefined {
+function encodeFormat({ responseFormat }: TurnRequest, model: ClaudeModel): Json | undefined {
   if (responseFormat?.type !== 'json_schema' || responseFormat.schema === undefined) return undefined;
   if (!model.structuredOutput) {
     throw unsupported('response_format', 'this Claude model does not support JSON schemas. Use a newer one');

@@ -3,11 +3,11 @@ import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { messageBody, relayMessages } from '../messages/relay-messages.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
-import { toRecord } from '../chat/json-value.ts';
-import { decodeClaudeMessage, decodeModels, readClaudeDetails } from './decode.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
+import { decodeClaudeMessage, decodeModels, readClaudeDetails } from './decode.ts';
+import { toRecord } from '../turns/json-value.ts';
 
 // Claude on Vertex AI has the same format (with `anthropic_version` in the body instead of `model`), so that adapter uses
 // `encodeClaudeBody` (./encode.ts), `decodeClaudeMessage` (./decode.ts), `openClaudeStream` (./stream.ts) and

@@ -2,9 +2,9 @@ import { createParser } from 'eventsource-parser';
 import { describe, expect, test } from 'vitest';
 import { payloadNames, payloadSets, readPayloadLines } from '#test/fixtures/provider-payloads.ts';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeClaudeMessage, readClaudeDetails } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
+import { decodeClaudeMessage, readClaudeDetails } from './decode.ts';
 
 const body = { model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'hi' }] };
 const decode = (events: readonly object[], call = translationCall(body)) =>

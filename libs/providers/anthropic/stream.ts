@@ -1,20 +1,15 @@
-import {
-  blockPiece,
-  createChunkWriter,
-  newCompletionId,
-  type ChoiceWriter,
-  type ChunkWriter,
-} from '../chat/chat-chunks.ts';
-import { asText, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import { mergeCounts } from '../messages/message-usage.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
-import { headOf, readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
+import { headOf, readClaudeDetails, readRefusal, readTokenCounts, toFinishReason } from './decode.ts';
+import { newCompletionId } from '../chat/chat-chunks.ts';
+import type { ChoiceWriter, StreamWriter, Thought } from '../turns/answer.ts';
+import { type Json, asText, parseJson, toRecord, toRecords } from '../turns/json-value.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
 /** Writes the blocks of one message, by their index. `choice` is called only for blocks that are written. */
-function createBlockWriter(choice: () => ChoiceWriter, strict: boolean) {
+function createBlockWriter(choice: () => ChoiceWriter) {
   /** Unfinished tool calls by the index of their block: the input at the start, and whether fragments followed. */
   const openCalls = new Map<number, { input: Json; fragments: number }>();
 
@@ -34,14 +29,10 @@ function createBlockWriter(choice: () => ChoiceWriter, strict: boolean) {
     }
   };
 
-  const writeText = (index: number, text: string): string[] =>
-    text === '' ? [] : choice().delta({ content: text, ...blockPiece(strict, index, { text }) });
+  const writeText = (index: number, text: string): string[] => (text === '' ? [] : choice().text(text, index));
 
-  /** Strict clients get no thinking, and an empty delta would be useless to them. */
-  const writeThinking = (index: number, member: string, value: unknown): string[] =>
-    strict || typeof value !== 'string' || value === ''
-      ? []
-      : choice().delta(blockPiece(strict, index, { [member]: value }));
+  const writeThinking = (index: number, member: keyof Thought, value: unknown): string[] =>
+    typeof value !== 'string' || value === '' ? [] : choice().thought({ [member]: value }, index);
 
   const continueBlock = (index: number, delta: Json): string[] => {
     switch (delta['type']) {
@@ -75,27 +66,26 @@ function createBlockWriter(choice: () => ChoiceWriter, strict: boolean) {
 }
 
 /**
- * Converts one stream of Claude to OpenAI's chunks. Finish reason and usage are written together as soon as Claude sends the
+ * Converts one stream of Claude to the client's format. Finish reason and usage are written together as soon as Claude sends the
  * stop reason, so that a connection that breaks afterwards loses nothing.
  */
 export function openClaudeStream(call: Call): StreamDecoder {
-  const { strict } = call;
-  let writer: ChunkWriter | undefined;
+  let writer: StreamWriter | undefined;
   let usage: Json = {};
   let finished = false;
 
-  const begin = (message: Json): ChunkWriter =>
-    (writer ??= createChunkWriter(headOf(message, call, newCompletionId()), call));
+  const begin = (message: Json): StreamWriter =>
+    (writer ??= call.dialect.openAnswer(headOf(message, call, newCompletionId()), call));
   const choice = (): ChoiceWriter => begin({}).choice();
-  const blocks = createBlockWriter(choice, strict);
+  const blocks = createBlockWriter(choice);
 
   const finish = (delta: Json): string[] => {
     finished = true;
     const refusal = readRefusal(delta);
     return [
-      ...(refusal === null ? [] : choice().delta({ refusal })),
+      ...(refusal === null ? [] : choice().refusal(refusal)),
       ...choice().finish(toFinishReason(delta['stop_reason'])),
-      ...begin({}).usage(readTokenCounts(usage, strict)),
+      ...begin({}).usage(readTokenCounts(usage)),
     ];
   };
 
@@ -139,6 +129,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
       if (event === undefined) return { payloads: [data] };
       return push(toRecord(event), data);
     },
+    end: () => writer?.end() ?? [],
     details: () => readClaudeDetails(usage),
   };
 }

@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AuthorizeTools, Call, OutboundRequest, Upstream } from '../provider.ts';
+import { chatDialect } from '../chat/index.ts';
 import { createEntraTokens, readEntraClient } from './entra-token.ts';
 import { azure } from './index.ts';
 
 const callOf = (model: string, options: Partial<Call> = {}): Call => ({
   operation: 'chat',
+  dialect: chatDialect,
+  model,
   body: Buffer.from(JSON.stringify({ model, messages: [] })),
   edits: {},
   json: () => ({}),

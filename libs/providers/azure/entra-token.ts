@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, parseJson, toRecord } from '../turns/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 
 type Client = { tenantId: string; clientId: string; clientSecret: string; scope: string };

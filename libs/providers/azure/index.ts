@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { anthropic } from '../anthropic/index.ts';
-import { asNumber, toRecord, toRecords } from '../chat/json-value.ts';
+import { asNumber, toRecord, toRecords } from '../turns/json-value.ts';
 import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
 import { openai } from '../openai/index.ts';
 import {

@@ -1,14 +1,9 @@
-import {
-  newCompletionId,
-  toCompletion,
-  type CalledTool,
-  type FinishReason,
-  type TokenCounts,
-} from '../chat/chat-chunks.ts';
-import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
 import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
+import { claudeSigner } from '../anthropic/decode.ts';
+import { newCompletionId } from '../chat/chat-chunks.ts';
+import type { AnswerBlock, AnswerHead, CalledTool, FinishReason, TokenCounts } from '../turns/answer.ts';
+import { type Json, asCount, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   end_turn: 'stop',
@@ -27,14 +22,15 @@ export function toFinishReason(stopReason: unknown): FinishReason {
 }
 
 /** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
-export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
+export function readTokenCounts(usage: Json): TokenCounts {
   const cached = asCount(usage['cacheReadInputTokens']);
   const written = asCount(usage['cacheWriteInputTokens']);
   return {
     promptTokens: asCount(usage['inputTokens']) + written + cached,
     completionTokens: asCount(usage['outputTokens']),
     cachedTokens: cached,
-    extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
+    writtenTokens: written,
+    extra: { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
   };
 }
 
@@ -51,7 +47,10 @@ export function readConverseDetails({ usage, serviceTier, performanceConfig }: J
   return { cacheWriteTokens, ...tier };
 }
 
-/** Converts a whole Converse answer to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */
+/** Converse has no IDs. Only Claude's reasoning is signed. */
+export const headOf = ({ model }: Call): AnswerHead => ({ id: newCompletionId(), model, signer: claudeSigner });
+
+/** Converts a whole Converse answer to the client's format. Anything else is returned unchanged, and the core rejects it. */
 export function decodeConverse(body: unknown, call: Call): unknown {
   const answer = toRecord(body);
   const { content } = toRecord(toRecord(answer['output'])['message']);
@@ -62,30 +61,24 @@ export function decodeConverse(body: unknown, call: Call): unknown {
     const { toolUseId, name, input } = toRecord(block['toolUse']);
     return [{ id: asText(toolUseId) ?? '', name: asText(name) ?? '', arguments: JSON.stringify(input ?? {}) }];
   });
-  const shown = call.strict ? [] : blocks.flatMap(shownBlock);
-  return toCompletion(
-    { id: newCompletionId(), model: asText(call.json()['model']) ?? '', usesFunctions: usesFunctions(call.json()) },
-    [
-      {
-        text: blocks.map((block) => asText(block['text']) ?? '').join(''),
-        toolCalls,
-        finishReason: toFinishReason(answer['stopReason']),
-        extra: shown.length > 0 ? { content_blocks: shown } : undefined,
-      },
-    ],
-    readTokenCounts(toRecord(answer['usage']), call.strict),
+  return call.dialect.encodeAnswer(
+    headOf(call),
+    [{ blocks: blocks.flatMap(readBlock), toolCalls, finishReason: toFinishReason(answer['stopReason']) }],
+    readTokenCounts(toRecord(answer['usage'])),
+    call,
   );
 }
 
-/** A block as part of `content_blocks` (CALL-5). Tool calls are returned as `tool_calls`. */
-function shownBlock(block: Json): Json[] {
+/** A block of text or reasoning (CALL-5). Tool calls are returned as calls. */
+function readBlock(block: Json): AnswerBlock[] {
   const text = asText(block['text']);
   if (text !== undefined) return [{ type: 'text', text }];
   const reasoning = toRecord(block['reasoningContent']);
-  if (reasoning['redactedContent'] !== undefined)
-    return [{ type: 'redacted_thinking', data: reasoning['redactedContent'] }];
+  const data = asText(reasoning['redactedContent']);
+  if (data !== undefined) return [{ type: 'redacted_thinking', data }];
   const thought = toRecord(reasoning['reasoningText']);
-  if (thought['text'] === undefined) return [];
+  const thinking = asText(thought['text']);
+  if (thinking === undefined) return [];
   const signature = asText(thought['signature']);
-  return [{ type: 'thinking', thinking: thought['text'], ...(signature === undefined ? {} : { signature }) }];
+  return [{ type: 'thinking', thinking, ...(signature === undefined ? {} : { signature }) }];
 }

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams, unsupported } from '../chat/chat-request.ts';
-import { compact, asCount, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
+import { type Json, asCount, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
+import { droppedParams, unsupported } from '../turns/turn-request.ts';
 
 type Family = {
   pattern: RegExp;

@@ -1,16 +1,16 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
-import type { ChatRequest } from '../chat/chat-request.ts';
-import { asText, type Json } from '../chat/json-value.ts';
-import { fetchedMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
+import { isOwn } from '../anthropic/encode-messages.ts';
+import { type Json, asText } from '../turns/json-value.ts';
+import { fetchedMedia } from '../turns/media.ts';
+import { type ContentPart, type Turn, type TurnRequest, isBlank, unsupportedPart } from '../turns/turn-request.ts';
 
 type Block = Record<string, unknown>;
-type Turn = { role: 'user' | 'assistant'; content: Block[] };
+type Message = { role: 'user' | 'assistant'; content: Block[] };
 type State = Pick<Call, 'strict' | 'resources'> & { documentNames: Set<string>; dropped: string[] };
 
 /** Every system and developer text, in order. */
-export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
+export function encodeSystem({ system }: TurnRequest): Block[] | undefined {
   const blocks = system.flatMap(({ text, raw }) => (text === '' ? [] : [{ text }, ...cachePoint(raw)]));
   return blocks.length > 0 ? blocks : undefined;
 }
@@ -20,9 +20,9 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
  * the call's resources. Adds the hints that it leaves out to `dropped`. Throws invalid_request if no message is left,
  * or for a part that Converse does not support.
  */
-export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: string[]): Turn[] {
+export function encodeMessages({ messages }: TurnRequest, call: Call, dropped: string[]): Message[] {
   const state: State = { strict: call.strict, resources: call.resources, documentNames: new Set(), dropped };
-  const turns: Turn[] = [];
+  const turns: Message[] = [];
   for (const message of messages) {
     const content = encodeMessage(message, state);
     if (content.length === 0) continue;
@@ -41,7 +41,7 @@ export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: s
   );
 }
 
-function encodeMessage(message: ChatMessage, state: State): Block[] {
+function encodeMessage(message: Turn, state: State): Block[] {
   switch (message.role) {
     case 'user':
       return message.parts.flatMap((part) => encodePart(part, state));
@@ -52,14 +52,14 @@ function encodeMessage(message: ChatMessage, state: State): Block[] {
       ];
     case 'tool': {
       const content = message.parts.flatMap((part) => encodePart(part, state)).filter((block) => !block['cachePoint']);
-      const status = message.raw['is_error'] === true ? { status: 'error' } : {};
+      const status = message.isError ? { status: 'error' } : {};
       return [{ toolResult: { toolUseId: message.toolCallId, content, ...status } }];
     }
   }
 }
 
 /** The assistant's content: the blocks of its earlier answer, including reasoning, or its text. */
-function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assistant' }>, state: State): Block[] {
+function encodeSaid({ blocks, parts, param }: Extract<Turn, { role: 'assistant' }>, state: State): Block[] {
   if (state.strict || blocks.length === 0) {
     if (blocks.length > 0) state.dropped.push(`${param}.content_blocks`);
     return parts.filter((part) => !isBlank(part)).flatMap((part) => encodePart(part, state));
@@ -71,18 +71,19 @@ function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assi
         return text.trim() === '' ? [] : [{ text }];
       }
       case 'thinking': {
+        if (!isOwn(block)) break;
         const signature = asText(block['signature']);
         const reasoningText = { text: asText(block['thinking']) ?? '', ...(signature ? { signature } : {}) };
         return [{ reasoningContent: { reasoningText } }];
       }
       case 'redacted_thinking':
+        if (!isOwn(block)) break;
         return [{ reasoningContent: { redactedContent: block['data'] } }];
       case 'tool_use': // These are sent as tool_calls.
         return [];
-      default:
-        state.dropped.push(`${param}.content_blocks[${index}]`);
-        return [];
     }
+    state.dropped.push(`${param}.content_blocks[${index}]`);
+    return [];
   });
 }
 

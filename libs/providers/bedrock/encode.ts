@@ -1,17 +1,12 @@
 import { encodeSampling, encodeThinking } from '../anthropic/encode.ts';
 import type { ClaudeModel } from '../anthropic/models.ts';
-import {
-  assertPlainAnswer,
-  droppedParams,
-  readChatRequest,
-  unsupported,
-  type ChatRequest,
-} from '../chat/chat-request.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
-import { compact, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { findClaudeRules, isOpenAiModel } from './models.ts';
+import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { type TurnRequest, assertPlainAnswer, droppedParams, unsupported } from '../turns/turn-request.ts';
 
 /** Converse's own parameters, which are sent unchanged. They can also be given in snake case. */
 const native = {
@@ -52,7 +47,7 @@ const taken = new Set([
  * answer's shape.
  */
 export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = withJsonInWords(readChatRequest(call.json()));
+  const request = withJsonInWords(readTurns(call));
   assertPlainAnswer(request, 'Bedrock');
   const { model } = request;
   const claude = findClaudeRules(model);
@@ -96,7 +91,7 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
 const unlessEmpty = (members: Json): Json | undefined => (Object.keys(members).length > 0 ? members : undefined);
 
 /** Converse's temperatures go up to 1; Claude's models have their own rules. */
-function samplingOf(request: ChatRequest, claude: ClaudeModel | null, thinks: boolean, dropped: string[]): Json {
+function samplingOf(request: TurnRequest, claude: ClaudeModel | null, thinks: boolean, dropped: string[]): Json {
   if (claude) return encodeSampling(request, claude, thinks, dropped);
   const { temperature, topP } = request;
   const cool = temperature === undefined || temperature <= 1;
@@ -105,7 +100,7 @@ function samplingOf(request: ChatRequest, claude: ClaudeModel | null, thinks: bo
 }
 
 function effortOf(
-  { model, reasoningEffort: effort }: ChatRequest,
+  { model, reasoningEffort: effort }: TurnRequest,
   claude: ClaudeModel | null,
   thinking: Json | undefined,
   dropped: string[],
@@ -124,7 +119,7 @@ function effortOf(
  * Converse has no `none`. The tools are left out instead, unless the conversation has calls, whose tools must be
  * listed. The tools of calls in a conversation without tools are listed by their names only.
  */
-function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined {
+function encodeTools(request: TurnRequest, dropped: string[]): Json | undefined {
   const { tools, toolChoice, messages, usesFunctions } = request;
   const called = new Set(
     messages.flatMap((message) => (message.role === 'assistant' ? message.toolCalls.map(({ name }) => name) : [])),
@@ -161,7 +156,7 @@ function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined 
 
 const tiers = new Set(['default', 'flex', 'priority', 'reserved']);
 
-function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefined {
+function serviceTierOf({ body }: TurnRequest, dropped: string[]): Json | undefined {
   const tier = asText(body['service_tier']);
   if (tier === undefined || tier === 'auto') return undefined;
   if (tiers.has(tier)) return { type: tier };
@@ -170,7 +165,7 @@ function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefin
 }
 
 /** `outputConfig.textFormat` has the schema as text. Without a schema there is no JSON mode: an instruction asks for JSON. */
-function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null) {
+function encodeFormat({ responseFormat: format }: TurnRequest, claude: ClaudeModel | null) {
   if (format?.type !== 'json_schema' || format.schema === undefined) return undefined;
   if (claude && !claude.structuredOutput) {
     throw unsupported('response_format', 'this Claude model does not support JSON schemas. Use a newer one');

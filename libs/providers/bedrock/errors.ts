@@ -1,5 +1,5 @@
-import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
+import { asNumber, asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 // AWS API reference: Converse "Errors" and ConverseStreamOutput.
 const statuses: Readonly<Record<string, number>> = {

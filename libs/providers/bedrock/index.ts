@@ -1,9 +1,7 @@
 import { anthropic } from '../anthropic/index.ts';
-import { mediaUrls, readChatMessages } from '../chat/chat-messages.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { unused, type Call, type Provider } from '../provider.ts';
 import { addressFrom } from '../url-parts.ts';
-import { toRecord } from '../chat/json-value.ts';
 import { decodeConverse, readConverseDetails } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';
@@ -14,6 +12,9 @@ import { signRequest } from './sign.ts';
 import { bedrockMessages } from './messages.ts';
 import { toBedrockRequest } from './request.ts';
 import { openConverseStream } from './stream.ts';
+import { toRecord } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { mediaUrls } from '../turns/turn-request.ts';
 
 /**
  * Amazon Bedrock: chat by the Converse API, embeddings by InvokeModel. A target has a Bedrock API key, sent as a bearer token,
@@ -51,7 +52,7 @@ export const bedrock: Provider = {
         return { ...toBedrockRequest(upstream, model, call.stream ? 'converse-stream' : 'converse', body), dropped };
       },
       asksForJsonInWords: wantsAnyJsonObject,
-      resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
+      resourcesOf: (call: Call) => mediaUrls(readTurns(call)),
       decode: decodeConverse,
       detailsOf: (body) => readConverseDetails(toRecord(body)),
       openStream: openConverseStream,

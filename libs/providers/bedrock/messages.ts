@@ -1,9 +1,9 @@
-import { parseJson, toRecord } from '../chat/json-value.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import type { Framing, ProviderError, StreamEvent } from '../provider.ts';
 import { decodeBedrockError, decodeException } from './errors.ts';
 import { openEventFraming } from './framing.ts';
 import { toBedrockRequest } from './request.ts';
+import { parseJson, toRecord } from '../turns/json-value.ts';
 
 const claudeVersion = '"bedrock-2023-05-31"';
 

@@ -1,26 +1,16 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { blockPiece, createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
-import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
-import { readTokenCounts, readConverseDetails, toFinishReason } from './decode.ts';
+import { headOf, readTokenCounts, readConverseDetails, toFinishReason } from './decode.ts';
 import { decodeException, isException } from './errors.ts';
+import type { Thought, TokenCounts } from '../turns/answer.ts';
+import { type Json, asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 /**
- * Converts one Converse stream to OpenAI's chunks. It is done when both the stop reason and the usage have arrived; usage that
+ * Converts one Converse stream to the client's format. It is done when both the stop reason and the usage have arrived; usage that
  * arrives first waits, because it is written last.
  */
 export function openConverseStream(call: Call): StreamDecoder {
-  const { strict } = call;
-  const request = call.json();
-  const writer = createChunkWriter(
-    {
-      id: newCompletionId(),
-      model: asText(request['model']) ?? '',
-      usesFunctions: usesFunctions(request),
-    },
-    call,
-  );
+  const writer = call.dialect.openAnswer(headOf(call), call);
   const choice = writer.choice();
   /** Unfinished tool calls by the index of their block: whether any input has arrived. */
   const openCalls = new Map<number, boolean>();
@@ -30,22 +20,19 @@ export function openConverseStream(call: Call): StreamDecoder {
 
   const continueBlock = (index: number, delta: Json): string[] => {
     const text = asText(delta['text']);
-    if (text !== undefined)
-      return text === '' ? [] : choice.delta({ content: text, ...blockPiece(strict, index, { text }) });
+    if (text !== undefined) return text === '' ? [] : choice.text(text, index);
     if (delta['toolUse'] !== undefined) {
       const fragment = asText(toRecord(delta['toolUse'])['input']) ?? '';
       if (fragment !== '') openCalls.set(index, true);
       return choice.toolArguments(index, fragment);
     }
     const { text: thinking, signature, redactedContent } = toRecord(delta['reasoningContent']);
-    // Strict clients get no thinking, and an empty delta would be useless to them.
-    if (strict) return [];
-    const part = {
+    const part: Thought = {
       ...textMember('thinking', thinking),
       ...textMember('signature', signature),
       ...textMember('data', redactedContent),
     };
-    return Object.keys(part).length > 0 ? choice.delta(blockPiece(strict, index, part)) : [];
+    return Object.keys(part).length > 0 ? choice.thought(part, index) : [];
   };
 
   const startBlock = (index: number, start: Json): string[] => {
@@ -86,13 +73,14 @@ export function openConverseStream(call: Call): StreamDecoder {
           stopped = true;
           return closing(choice.finish(toFinishReason(payload['stopReason'])));
         case 'metadata':
-          counts = readTokenCounts(toRecord(payload['usage']), strict);
+          counts = readTokenCounts(toRecord(payload['usage']));
           details = readConverseDetails(payload);
           return closing([]);
         default:
           return { payloads: [] }; // `initial-response`, and events that are added later.
       }
     },
+    end: () => writer.end(),
     details: () => details,
   };
 }

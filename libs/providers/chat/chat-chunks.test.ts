@@ -1,7 +1,10 @@
 import { expect, test } from 'vitest';
+import { translationCall } from '#test/translation-call.ts';
 import { createChunkWriter, toCompletion } from './chat-chunks.ts';
 
-const head = { id: 'x', model: 'm', created: 7, usesFunctions: false };
+const head = { id: 'x', model: 'm', created: 7 };
+const withoutUsage = translationCall({}, { includeUsage: false });
+const withFunctions = translationCall({ functions: [{ name: 'f' }] }, { includeUsage: false });
 const parse = (payloads: string[]) => payloads.map((payload) => JSON.parse(payload) as Record<string, unknown>);
 const deltas = (payloads: string[]) =>
   parse(payloads).map(
@@ -9,7 +12,7 @@ const deltas = (payloads: string[]) =>
   );
 
 test('the first chunk carries the role, whatever it is, and only once', () => {
-  const choice = createChunkWriter(head, { includeUsage: false }).choice();
+  const choice = createChunkWriter(head, withoutUsage).choice();
   const chunks = deltas([...choice.text('a'), ...choice.text(''), ...choice.text('b'), ...choice.finish('stop')]);
   expect(chunks).toEqual([
     { index: 0, delta: { role: 'assistant', content: '', refusal: null }, logprobs: null, finish_reason: null },
@@ -20,7 +23,7 @@ test('the first chunk carries the role, whatever it is, and only once', () => {
 });
 
 test('if usage was asked for, every chunk has it: null, and the counts in the last', () => {
-  const writer = createChunkWriter(head, { includeUsage: true });
+  const writer = createChunkWriter(head, translationCall({}));
   const chunks = parse([
     ...writer.choice().text('a'),
     ...writer.choice().finish('stop'),
@@ -31,7 +34,7 @@ test('if usage was asked for, every chunk has it: null, and the counts in the la
 });
 
 test('tool calls are numbered over the stream, by whatever key the provider has', () => {
-  const choice = createChunkWriter(head, { includeUsage: false }).choice();
+  const choice = createChunkWriter(head, withoutUsage).choice();
   const chunks = deltas([
     ...choice.toolCall(4, { id: 'a', name: 'f' }),
     ...choice.toolCall('other', { id: 'b', name: 'g', arguments: '{}' }),
@@ -50,7 +53,7 @@ test('tool calls are numbered over the stream, by whatever key the provider has'
 });
 
 test('choices have roles of their own, and all chunks one head', () => {
-  const writer = createChunkWriter(head, { includeUsage: false });
+  const writer = createChunkWriter(head, withoutUsage);
   const payloads = [
     ...writer.choice(1).text('a'),
     ...writer.choice(0).text('b'),
@@ -73,8 +76,7 @@ test('choices have roles of their own, and all chunks one head', () => {
 });
 
 test('a request with functions hears of the first call, in the deprecated form', () => {
-  const legacy = { ...head, usesFunctions: true };
-  const choice = createChunkWriter(legacy, { includeUsage: false }).choice();
+  const choice = createChunkWriter(head, withFunctions).choice();
   const chunks = deltas([
     ...choice.toolCall(0, { id: 'a', name: 'f' }),
     ...choice.toolArguments(0, '{}'),
@@ -92,7 +94,7 @@ test('a request with functions hears of the first call, in the deprecated form',
     { id: 'a', name: 'f', arguments: '{}' },
     { id: 'b', name: 'g', arguments: '{}' },
   ];
-  expect(toCompletion(legacy, [{ text: '', toolCalls, finishReason: 'tool_calls' }], null)).toEqual({
+  expect(toCompletion(head, [{ blocks: [], toolCalls, finishReason: 'tool_calls' }], null, withFunctions)).toEqual({
     id: 'x',
     object: 'chat.completion',
     created: 7,

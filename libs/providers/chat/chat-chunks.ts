@@ -1,43 +1,20 @@
 import { randomBytes } from 'node:crypto';
-import type { Json } from './json-value.ts';
-
-/** The finish reasons that OpenAI's clients know. `tool_calls` becomes `function_call` where the request used `functions`. */
-export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
-
-/** `promptTokens` include cached ones, `completionTokens` reasoning. Absent counts are unknown and left out. */
-export type TokenCounts = {
-  promptTokens: number;
-  completionTokens: number;
-  cachedTokens?: number | undefined;
-  reasoningTokens?: number | undefined;
-  /** The provider's own counts, for non-strict answers. */
-  extra?: Json | undefined;
-};
-
-/** `extra`: additional members of `function` for non-strict answers (`thought_signature`). */
-export type CalledTool = { id: string; name: string; arguments: string; extra?: Json | undefined };
-
-export type AnswerHead = {
-  id: string;
-  model: string;
-  /** Unix seconds; the current time if the provider sends none. */
-  created?: number;
-  /** The request used `functions`, so calls are returned as `function_call`. */
-  usesFunctions: boolean;
-};
-
-export type Choice = {
-  text: string;
-  toolCalls: readonly CalledTool[];
-  finishReason: FinishReason;
-  refusal?: string | null;
-  logprobs?: unknown;
-  /** Additional members of the message (`content_blocks`, `reasoning_content`). */
-  extra?: Json | undefined;
-};
+import type { Call } from '../provider.ts';
+import { usesFunctions } from './chat-request.ts';
+import {
+  type AnswerHead,
+  type Choice,
+  type ChoiceWriter,
+  type FinishReason,
+  type StreamWriter,
+  type Thought,
+  type TokenCounts,
+  textIn,
+} from '../turns/answer.ts';
+import type { Json } from '../turns/json-value.ts';
 
 /** Usage in OpenAI's format; the total is always the sum. */
-function toUsage(counts: TokenCounts): Json {
+function toUsage(counts: TokenCounts, strict: boolean): Json {
   const { promptTokens, completionTokens, cachedTokens, reasoningTokens, extra } = counts;
   return {
     prompt_tokens: promptTokens,
@@ -45,12 +22,21 @@ function toUsage(counts: TokenCounts): Json {
     total_tokens: promptTokens + completionTokens,
     ...(cachedTokens === undefined ? {} : { prompt_tokens_details: { cached_tokens: cachedTokens } }),
     ...(reasoningTokens === undefined ? {} : { completion_tokens_details: { reasoning_tokens: reasoningTokens } }),
-    ...extra,
+    ...(strict ? {} : extra),
   };
 }
 
-/** A whole `chat.completion`. Like OpenAI's, an answer that only calls tools has null as its content. */
-export function toCompletion(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null): Json {
+/**
+ * A whole `chat.completion`. Like OpenAI's, an answer that only calls tools has null as its content. An answer that need not
+ * be strict has its blocks as well, if the provider has any besides the text.
+ */
+export function toCompletion(
+  head: AnswerHead,
+  choices: readonly Choice[],
+  usage: TokenCounts | null,
+  call: Call,
+): Json {
+  const asFunctions = usesFunctions(call.json());
   return {
     id: head.id,
     object: 'chat.completion',
@@ -58,26 +44,27 @@ export function toCompletion(head: AnswerHead, choices: readonly Choice[], usage
     model: head.model,
     choices: choices.map((choice, index) => ({
       index,
-      message: messageOf(choice, head.usesFunctions),
+      message: messageOf(choice, asFunctions, call.strict),
       logprobs: choice.logprobs ?? null,
-      finish_reason: reasonOf(choice.finishReason, head.usesFunctions),
+      finish_reason: reasonOf(choice.finishReason, asFunctions),
     })),
-    ...(usage === null ? {} : { usage: toUsage(usage) }),
+    ...(usage === null ? {} : { usage: toUsage(usage, call.strict) }),
   };
 }
 
-function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: boolean): Json {
+function messageOf({ blocks, toolCalls, refusal, extra }: Choice, asFunctions: boolean, strict: boolean): Json {
   const [first] = toolCalls;
+  const text = textIn(blocks);
   const calls =
     first === undefined
       ? {}
-      : usesFunctions
+      : asFunctions
         ? { function_call: { name: first.name, arguments: first.arguments } }
         : {
             tool_calls: toolCalls.map((call) => ({
               id: call.id,
               type: 'function',
-              function: { name: call.name, arguments: call.arguments, ...call.extra },
+              function: { name: call.name, arguments: call.arguments, ...(strict ? {} : call.extra) },
             })),
           };
   return {
@@ -85,102 +72,129 @@ function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: b
     content: text === '' && (first !== undefined || refusal) ? null : text,
     refusal: refusal ?? null,
     ...calls,
-    ...extra,
+    ...(strict || blocks.length === 0 ? {} : { content_blocks: blocks }),
+    ...(strict ? {} : extra),
   };
 }
 
-const reasonOf = (reason: FinishReason, usesFunctions: boolean): string =>
-  reason === 'tool_calls' && usesFunctions ? 'function_call' : reason;
-
-/** A piece of a block, as the member `content_blocks` of a delta. Strict answers have no such member. */
-export const blockPiece = (strict: boolean, index: number, delta: Json): Json =>
-  strict ? {} : { content_blocks: [{ index, delta }] };
-
-/** Writes the chunks of one choice, as payload texts in order. The first one always has the role. */
-export type ChoiceWriter = {
-  /** Returns the chunk with the role, or no chunk if it was written already. */
-  start: () => string[];
-  text: (text: string) => string[];
-  /** Any other delta (`content_blocks`, `reasoning_content`, `refusal`). */
-  delta: (delta: Json) => string[];
-  /** Begins the next tool call, with the next index. `key` identifies it in the provider's later events. */
-  toolCall: (
-    key: string | number,
-    call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
-  ) => string[];
-  /** Continues the arguments of a call. Returns no chunk for an empty fragment or an unknown key. */
-  toolArguments: (key: string | number, fragment: string) => string[];
-  /** Whether a tool call has begun. */
-  hasToolCalls: () => boolean;
-  finish: (reason: FinishReason, logprobs?: unknown) => string[];
-};
-
-export type ChunkWriter = {
-  choice: (index?: number) => ChoiceWriter;
-  /** The closing chunk with `choices: []`. */
-  usage: (counts: TokenCounts) => string[];
-};
+const reasonOf = (reason: FinishReason, asFunctions: boolean): string =>
+  reason === 'tool_calls' && asFunctions ? 'function_call' : reason;
 
 /**
  * Writes one stream in OpenAI's format: all chunks share id, time and model. If usage was asked for, all chunks except the
  * one with the usage have it as null (SSE-3).
  */
-export function createChunkWriter(head: AnswerHead, { includeUsage }: { includeUsage: boolean }): ChunkWriter {
+export function createChunkWriter(head: AnswerHead, call: Call): StreamWriter {
   const frame = {
     id: head.id,
     object: 'chat.completion.chunk',
     created: head.created ?? nowSeconds(),
     model: head.model,
   };
+  const noUsage = call.includeUsage ? { usage: null } : {};
+  const asFunctions = usesFunctions(call.json());
   const choices = new Map<number, ChoiceWriter>();
   return {
     choice: (index = 0) => {
       let writer = choices.get(index);
       if (writer === undefined) {
-        writer = createChoiceWriter(frame, index, head.usesFunctions, includeUsage ? { usage: null } : {});
+        writer = new ChunksOfChoice({ frame, index, noUsage, asFunctions, strict: call.strict });
         choices.set(index, writer);
       }
       return writer;
     },
-    usage: (counts) => [JSON.stringify({ ...frame, choices: [], usage: toUsage(counts) })],
+    usage: (counts) => [JSON.stringify({ ...frame, choices: [], usage: toUsage(counts, call.strict) })],
+    end: () => [],
   };
 }
 
-function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean, noUsage: Json): ChoiceWriter {
-  const indexes = new Map<string | number, number>();
-  let started = false;
+type Shape = { frame: Json; index: number; noUsage: Json; asFunctions: boolean; strict: boolean };
 
-  const chunk = (delta: Json, reason: string | null = null, logprobs: unknown = null): string =>
-    JSON.stringify({ ...frame, choices: [{ index, delta, logprobs, finish_reason: reason }], ...noUsage });
-  const start = (): string[] => {
-    if (started) return [];
-    started = true;
-    return [chunk({ role: 'assistant', content: '', refusal: null })];
-  };
-  const write = (delta: Json): string[] => [...start(), chunk(delta)];
-  const callDelta = (position: number, id: string | undefined, called: Json): string[] => {
+/** The chunks of one choice. The first one always has the role. */
+class ChunksOfChoice implements ChoiceWriter {
+  readonly #shape: Shape;
+  readonly #indexes = new Map<string | number, number>();
+  #started = false;
+
+  constructor(shape: Shape) {
+    this.#shape = shape;
+  }
+
+  start(): string[] {
+    if (this.#started) return [];
+    this.#started = true;
+    return [this.#chunk({ role: 'assistant', content: '', refusal: null })];
+  }
+
+  text(text: string, block?: number, signature?: string): string[] {
+    const signed = signature === undefined ? {} : { signature };
+    const piece = block === undefined ? {} : this.#piece(block, { text, ...signed });
+    return this.#write({ ...(text === '' ? {} : { content: text }), ...(text === '' && !signature ? {} : piece) });
+  }
+
+  thought(piece: Thought, block: number): string[] {
+    return this.#write(this.#piece(block, piece));
+  }
+
+  image(url: string, block: number, signature?: string): string[] {
+    const signed = signature === undefined ? {} : { signature };
+    return this.#write(this.#piece(block, { type: 'image_url', image_url: { url }, ...signed }));
+  }
+
+  refusal(text: string): string[] {
+    return this.#write({ refusal: text });
+  }
+
+  extension(delta: Json): string[] {
+    return this.#shape.strict ? [] : this.#write(delta);
+  }
+
+  toolCall(
+    key: string | number,
+    call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
+  ): string[] {
+    const position = this.#indexes.size;
+    this.#indexes.set(key, position);
+    const extra = this.#shape.strict ? {} : call.extra;
+    return this.#callDelta(position, call.id, { name: call.name, arguments: call.arguments ?? '', ...extra });
+  }
+
+  toolArguments(key: string | number, fragment: string): string[] {
+    const position = this.#indexes.get(key);
+    return position === undefined || fragment === ''
+      ? []
+      : this.#callDelta(position, undefined, { arguments: fragment });
+  }
+
+  hasToolCalls(): boolean {
+    return this.#indexes.size > 0;
+  }
+
+  finish(reason: FinishReason, logprobs?: unknown): string[] {
+    return [...this.start(), this.#chunk({}, reasonOf(reason, this.#shape.asFunctions), logprobs ?? null)];
+  }
+
+  /** A piece of a block. Strict answers have none. */
+  #piece(index: number, delta: Json): Json {
+    return this.#shape.strict ? {} : { content_blocks: [{ index, delta }] };
+  }
+
+  /** An empty delta would be useless to clients. */
+  #write(delta: Json): string[] {
+    return Object.keys(delta).length === 0 ? [] : [...this.start(), this.#chunk(delta)];
+  }
+
+  #callDelta(position: number, id: string | undefined, called: Json): string[] {
     // The deprecated form has room for one call, so any further calls of the provider are dropped.
-    if (usesFunctions) return position === 0 ? write({ function_call: called }) : [];
+    if (this.#shape.asFunctions) return position === 0 ? this.#write({ function_call: called }) : [];
     const named = id === undefined ? {} : { id, type: 'function' };
-    return write({ tool_calls: [{ index: position, ...named, function: called }] });
-  };
+    return this.#write({ tool_calls: [{ index: position, ...named, function: called }] });
+  }
 
-  return {
-    start,
-    text: (text) => (text === '' ? [] : write({ content: text })),
-    delta: write,
-    toolCall: (key, call) => {
-      const position = indexes.size;
-      indexes.set(key, position);
-      return callDelta(position, call.id, { name: call.name, arguments: call.arguments ?? '', ...call.extra });
-    },
-    toolArguments: (key, fragment) => {
-      const position = indexes.get(key);
-      return position === undefined || fragment === '' ? [] : callDelta(position, undefined, { arguments: fragment });
-    },
-    hasToolCalls: () => indexes.size > 0,
-    finish: (reason, logprobs) => [...start(), chunk({}, reasonOf(reason, usesFunctions), logprobs ?? null)],
-  };
+  #chunk(delta: Json, reason: string | null = null, logprobs: unknown = null): string {
+    const { frame, index, noUsage } = this.#shape;
+    return JSON.stringify({ ...frame, choices: [{ index, delta, logprobs, finish_reason: reason }], ...noUsage });
+  }
 }
 
 /** An ID for the answer of a provider that sends none. */

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { joinText, mediaUrls, readChatMessages } from './chat-messages.ts';
+import { readChatMessages } from './chat-messages.ts';
+import { joinText, mediaUrls } from '../turns/turn-request.ts';
 
 const refusal = (param: string, code = 'invalid_value') =>
   expect.objectContaining({ kind: 'invalid_request', code, param });

@@ -1,42 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { readMedia, type Media } from './media.ts';
-import { asText, parseJson, toRecord, toRecords, type Json } from './json-value.ts';
-
-/** A location in the client's body, in the form of an error's `param` (`messages[2].content[0]`). */
-type Placed = { param: string; raw: Json };
-
-/** `raw` is the client's own object, for members that only some providers support (`cache_control`). */
-export type ContentPart = Placed &
-  (
-    | { type: 'text'; text: string }
-    | { type: 'refusal'; text: string }
-    | { type: 'image'; media: Media; detail: string | null }
-    | { type: 'audio'; base64: string; format: string }
-    | { type: 'file'; media: Media; name: string | null }
-    | { type: 'unknown'; name: string }
-  );
-
-/** `input` is the parsed JSON of the arguments; empty arguments are an empty object. */
-export type ToolCall = Placed & { id: string; name: string; input: Json };
-
-/**
- * One message that is not an instruction. `blocks` are the `content_blocks` of an earlier answer. `toolName` is the name of
- * the call that a result belongs to, null if no earlier message has that call.
- */
-export type ChatMessage = Placed &
-  (
-    | { role: 'user'; parts: readonly ContentPart[] }
-    | { role: 'assistant'; parts: readonly ContentPart[]; toolCalls: readonly ToolCall[]; blocks: readonly Json[] }
-    | { role: 'tool'; parts: readonly ContentPart[]; toolCallId: string; toolName: string | null }
-  );
-
-export type ChatMessages = {
-  /** The texts of system and developer messages, in order. */
-  system: readonly (Placed & { text: string })[];
-  messages: readonly ChatMessage[];
-  /** Every `messages[1].name` and `….image_url.detail` in the request, which few providers support. */
-  hints: readonly string[];
-};
+import { type Json, asText, parseJson, toRecord, toRecords } from '../turns/json-value.ts';
+import { type Media, readMedia } from '../turns/media.ts';
+import type { ContentPart, Conversation, ToolCall, Turn } from '../turns/turn-request.ts';
 
 /**
  * Reads the messages of a chat request that the contract has checked (libs/contracts/calls/chat.ts). The deprecated
@@ -44,9 +9,9 @@ export type ChatMessages = {
  * invalid_request, naming the param, for input that no provider accepts: arguments that are not a JSON object, an
  * invalid `data:` URL, a part without data.
  */
-export function readChatMessages(list: unknown): ChatMessages {
-  const system: (Placed & { text: string })[] = [];
-  const messages: ChatMessage[] = [];
+export function readChatMessages(list: unknown): Conversation {
+  const system: Conversation['system'][number][] = [];
+  const messages: Turn[] = [];
   const hints: string[] = [];
   const namesById = new Map<string, string>();
   for (const [index, raw] of toRecords(list).entries()) {
@@ -70,13 +35,14 @@ export function readChatMessages(list: unknown): ChatMessages {
       }
       case 'tool': {
         const toolCallId = asText(raw['tool_call_id']) ?? '';
-        messages.push({ role, parts, toolCallId, toolName: namesById.get(toolCallId) ?? null, param, raw });
+        const isError = raw['is_error'] === true;
+        messages.push({ role, parts, toolCallId, toolName: namesById.get(toolCallId) ?? null, isError, param, raw });
         break;
       }
       case 'function': {
         const toolName = asText(raw['name']) ?? '';
         const toolCallId = lastFunctionCall(messages, toolName) ?? functionCallId(index);
-        messages.push({ role: 'tool', parts, toolCallId, toolName, param, raw });
+        messages.push({ role: 'tool', parts, toolCallId, toolName, isError: false, param, raw });
         break;
       }
       default:
@@ -85,34 +51,6 @@ export function readChatMessages(list: unknown): ChatMessages {
   }
   return { system, messages, hints };
 }
-
-/** The http URLs of images and files in the messages, for providers that accept only bytes. */
-export function mediaUrls({ messages }: Pick<ChatMessages, 'messages'>): string[] {
-  return messages.flatMap(({ parts }) =>
-    parts.flatMap((part) => {
-      if (part.type !== 'image' && part.type !== 'file') return [];
-      return part.media.kind === 'url' && /^https?:/i.test(part.media.url) ? [part.media.url] : [];
-    }),
-  );
-}
-
-/** Only white space: models write it before tool calls, and their providers reject it in the next request. */
-export const isBlank = (part: ContentPart): boolean => part.type === 'text' && part.text.trim() === '';
-
-/** The texts of the parts, concatenated; parts of other kinds are skipped. */
-export const joinText = (parts: readonly ContentPart[]): string =>
-  parts.map((part) => (part.type === 'text' || part.type === 'refusal' ? part.text : '')).join('');
-
-/** The error for a part that a provider does not support: dropping it would change the question. */
-export const unsupportedPart = ({ param }: ContentPart, provider: string, accepted: string): GatewayError =>
-  new GatewayError(
-    'invalid_request',
-    'unsupported_parameter',
-    `${provider} does not support '${param}': ${accepted}.`,
-    {
-      param,
-    },
-  );
 
 const invalid = (param: string, expected: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${expected}.`, { param });
@@ -196,10 +134,12 @@ function readToolCalls(message: Json, param: string): ToolCall[] {
 
 function readCall(called: Json, id: string, calledAt: string, param: string, raw: Json): ToolCall {
   const written = asText(called['arguments']) ?? '';
-  return { id, name: asText(called['name']) ?? '', input: parseInput(written, `${calledAt}.arguments`), param, raw };
+  const input = parseInput(written, `${calledAt}.arguments`);
+  return { id, name: asText(called['name']) ?? '', input, written, param, raw };
 }
 
-function parseInput(text: string, param: string): Json {
+/** A tool call's arguments. Throws invalid_request, naming the param, for a text that is not a JSON object. */
+export function parseInput(text: string, param: string): Json {
   if (text.trim() === '') return {};
   const parsed = parseJson(text);
   if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Json;
@@ -209,7 +149,7 @@ function parseInput(text: string, param: string): Json {
 /** Deprecated calls have no id. One made from the position stays the same over the turns of a conversation. */
 const functionCallId = (index: number): string => `call_function_${index}`;
 
-function lastFunctionCall(messages: readonly ChatMessage[], name: string): string | undefined {
+function lastFunctionCall(messages: readonly Turn[], name: string): string | undefined {
   const caller = messages.findLast((message) => message.role === 'assistant');
   return caller?.role === 'assistant' ? caller.toolCalls.findLast((call) => call.name === name)?.id : undefined;
 }

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
-import { assertPlainAnswer, droppedParams, readChatRequest } from './chat-request.ts';
+import { readChatRequest } from './chat-request.ts';
+import { assertPlainAnswer, droppedParams } from '../turns/turn-request.ts';
 
 const messages = [{ role: 'user', content: 'hi' }];
-const read = (more: object = {}) => readChatRequest({ model: 'm', messages, ...more });
+const read = (more: object = {}) => readChatRequest({ model: 'm', messages, ...more }, 'm');
 
 test('null is as good as absent, and one stop text is a list', () => {
   expect(read({ temperature: null, stop: 'a', max_tokens: 5, seed: null })).toMatchObject({

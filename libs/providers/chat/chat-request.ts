@@ -1,61 +1,12 @@
-import { GatewayError } from '#libs/kernel/errors.ts';
-import { readChatMessages, type ChatMessages } from './chat-messages.ts';
-import { asNumber, asText, toRecord, toRecords, type Json } from './json-value.ts';
-
-export type Tool = {
-  name: string;
-  description: string | undefined;
-  /** The whole JSON schema; undefined for a tool without parameters. */
-  parameters: Json | undefined;
-  strict: boolean | undefined;
-  param: string;
-  raw: Json;
-};
-
-export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
-
-export type ResponseFormat =
-  | { type: 'text' }
-  | { type: 'json_object' }
-  | {
-      type: 'json_schema';
-      name: string;
-      description: string | undefined;
-      schema: Json | undefined;
-      strict: boolean | undefined;
-    };
-
-/** A chat request as read by adapters that transform it. undefined: not given, or null. */
-export type ChatRequest = ChatMessages & {
-  model: string;
-  tools: readonly Tool[];
-  toolChoice: ToolChoice | undefined;
-  parallelToolCalls: boolean | undefined;
-  responseFormat: ResponseFormat | undefined;
-  /** Empty if none was given. */
-  stop: readonly string[];
-  /** `max_completion_tokens`, else `max_tokens`. */
-  maxTokens: number | undefined;
-  temperature: number | undefined;
-  topP: number | undefined;
-  seed: number | undefined;
-  frequencyPenalty: number | undefined;
-  presencePenalty: number | undefined;
-  n: number | undefined;
-  logprobs: boolean;
-  topLogprobs: number | undefined;
-  user: string | undefined;
-  reasoningEffort: string | undefined;
-  /** The request used the deprecated `functions`, so its answer has `function_call`. */
-  usesFunctions: boolean;
-  body: Json;
-};
+import { readChatMessages } from './chat-messages.ts';
+import { type Json, asNumber, asText, toRecord, toRecords } from '../turns/json-value.ts';
+import type { ResponseFormat, Tool, ToolChoice, TurnRequest } from '../turns/turn-request.ts';
 
 /**
  * Reads a chat request that the contract has checked (libs/contracts/calls/chat.ts); `functions` and `function_call`
  * become tools. Throws like `readChatMessages`.
  */
-export function readChatRequest(body: Json): ChatRequest {
+export function readChatRequest(body: Json, model: string): TurnRequest {
   const legacy = usesFunctions(body);
   const tools = legacy
     ? toRecords(body['functions']).map((raw, index) => readTool(raw, raw, `functions[${index}]`))
@@ -63,7 +14,7 @@ export function readChatRequest(body: Json): ChatRequest {
   const { stop } = body;
   return {
     ...readChatMessages(body['messages']),
-    model: asText(body['model']) ?? '',
+    model,
     tools,
     toolChoice: readToolChoice(legacy ? body['function_call'] : body['tool_choice']),
     parallelToolCalls: flagOf(body['parallel_tool_calls']),
@@ -90,59 +41,6 @@ export function readChatRequest(body: Json): ChatRequest {
 export function usesFunctions({ tools, functions }: Json): boolean {
   return Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0);
 }
-
-/** Read by every adapter or by the core, or checked by `assertPlainAnswer`. */
-const always = new Set(['model', 'messages', 'stream', 'stream_options', 'n', 'logprobs']);
-
-/** OpenAI's defaults: sending one of them has no effect. */
-const idle: Readonly<Record<string, readonly unknown[]>> = {
-  frequency_penalty: [0],
-  presence_penalty: [0],
-  parallel_tool_calls: [true],
-  service_tier: ['auto', 'default'],
-  store: [false],
-  verbosity: ['medium'],
-};
-
-/**
- * The names of the body's parameters that are not in `taken`, in the client's order, for `OutboundRequest.dropped`.
- * Parameters without effect (null, a penalty of 0) are not included.
- */
-export function droppedParams(body: Json, taken: ReadonlySet<string>): string[] {
-  return Object.keys(body).filter((name) => {
-    const value = body[name];
-    if (taken.has(name) || always.has(name) || value === null || value === undefined) return false;
-    if (idle[name]?.includes(value)) return false;
-    return !(typeof value === 'object' && Object.keys(value).length === 0);
-  });
-}
-
-/**
- * Rejects the parameters that a provider with only one text choice does not support: several choices, log
- * probabilities, audio. Throws invalid_request `unsupported_parameter`, naming the param.
- */
-export function assertPlainAnswer(
-  request: ChatRequest,
-  provider: string,
-  can: { n?: boolean; logprobs?: boolean } = {},
-): void {
-  if (!can.n && request.n !== undefined && request.n > 1) {
-    throw unsupported(
-      'n',
-      `${provider} returns one choice per call. Leave out 'n' and send the request ${request.n} times`,
-    );
-  }
-  if (!can.logprobs && request.logprobs) throw unsupported('logprobs', `${provider} does not return log-probabilities`);
-  const { modalities, audio } = request.body;
-  if (Array.isArray(modalities) && modalities.some((kind) => kind !== 'text')) {
-    throw unsupported('modalities', `${provider} only returns text`);
-  }
-  if (audio !== undefined && audio !== null) throw unsupported('audio', `${provider} only returns text`);
-}
-
-/** The error for a parameter whose absence would change the answer's shape. `why` is a sentence without a full stop. */
-export const unsupported = (param: string, why: string): GatewayError =>
-  new GatewayError('invalid_request', 'unsupported_parameter', `Unsupported parameter '${param}': ${why}.`, { param });
 
 function readTool(definition: Json, raw: Json, param: string): Tool {
   const { parameters } = definition;

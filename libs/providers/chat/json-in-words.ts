@@ -1,7 +1,8 @@
-import { readResponseFormat, type ChatRequest, type ResponseFormat } from './chat-request.ts';
-import { written } from '../dialect.ts';
-import { toRecord } from './json-value.ts';
+import { written } from '../variant.ts';
 import type { Call } from '../provider.ts';
+import { readResponseFormat } from './chat-request.ts';
+import { toRecord } from '../turns/json-value.ts';
+import type { ResponseFormat, TurnRequest } from '../turns/turn-request.ts';
 
 /** A JSON object of any shape: `json_object`, and `json_schema` without a schema. */
 const isAnyJsonObject = (format: ResponseFormat | undefined): boolean =>
@@ -13,6 +14,7 @@ const isAnyJsonObject = (format: ResponseFormat | undefined): boolean =>
  * outputs"), and Converse accepts only a JSON schema (docs.aws.amazon.com/bedrock "OutputFormat").
  */
 export function wantsAnyJsonObject(call: Call): boolean {
+  if (call.operation !== 'chat') return false;
   const format = written(call, 'response_format');
   return format !== undefined && isAnyJsonObject(readResponseFormat(toRecord(JSON.parse(format))));
 }
@@ -22,7 +24,7 @@ const instruction = 'Answer with a single JSON object and nothing else: no text 
 const besideTools = `Unless you call a tool: ${instruction}`;
 
 /** Returns the request with a final instruction to answer with a JSON object, if it needs that; otherwise unchanged. */
-export function withJsonInWords(request: ChatRequest): ChatRequest {
+export function withJsonInWords(request: TurnRequest): TurnRequest {
   if (!isAnyJsonObject(request.responseFormat)) return request;
   const text = request.tools.length > 0 && request.toolChoice !== 'none' ? besideTools : instruction;
   return { ...request, system: [...request.system, { text, param: 'response_format', raw: {} }] };

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Call } from '../provider.ts';
+import { chatDialect } from '../chat/index.ts';
 import { decodeChat } from './decode.ts';
 import { encodeEmbedBody } from './index.ts';
 import { encodeChatBody } from './encode.ts';
@@ -11,6 +12,8 @@ import { openChatStream } from './stream.ts';
 
 const callOf = (json: Record<string, unknown>, options: Partial<Call> = {}): Call => ({
   operation: 'chat',
+  dialect: chatDialect,
+  model: 'command-a-03-2025',
   body: Buffer.from(JSON.stringify(json)),
   edits: {},
   json: () => ({ model: 'command-a-03-2025', messages: [{ role: 'user', content: 'Hi' }], ...json }),

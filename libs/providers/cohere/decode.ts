@@ -1,15 +1,8 @@
-import {
-  newCompletionId,
-  toCompletion,
-  type AnswerHead,
-  type CalledTool,
-  type FinishReason,
-  type TokenCounts,
-} from '../chat/chat-chunks.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
-import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { toFailure, throwFailure } from './errors.ts';
+import { newCompletionId } from '../chat/chat-chunks.ts';
+import type { AnswerBlock, AnswerHead, CalledTool, FinishReason, TokenCounts } from '../turns/answer.ts';
+import { type Json, asCount, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   COMPLETE: 'stop',
@@ -27,25 +20,18 @@ export function toFinishReason(reason: unknown, hasToolCalls: boolean): FinishRe
 }
 
 /** The tokens that the model read and wrote, including cached ones. Billed tokens (an extension) are fewer. */
-export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
+export function readTokenCounts(usage: Json): TokenCounts {
   const billed = toRecord(usage['billed_units']);
   const tokens = usage['tokens'] === undefined || usage['tokens'] === null ? billed : toRecord(usage['tokens']);
   return {
     promptTokens: asCount(tokens['input_tokens']),
     completionTokens: asCount(tokens['output_tokens']),
     cachedTokens: usage['cached_tokens'] === undefined ? undefined : asCount(usage['cached_tokens']),
-    extra: strict ? undefined : { billed_units: billed },
+    extra: { billed_units: billed },
   };
 }
 
-export function headOf(id: unknown, call: Call): AnswerHead {
-  const request = call.json();
-  return {
-    id: asText(id) || newCompletionId(),
-    model: asText(request['model']) ?? '',
-    usesFunctions: usesFunctions(request),
-  };
-}
+export const headOf = (id: unknown, { model }: Call): AnswerHead => ({ id: asText(id) || newCompletionId(), model });
 
 /** For a tool without parameters, Cohere can send `null` or leave the arguments out. */
 function argumentsOf(written: unknown): string {
@@ -54,7 +40,7 @@ function argumentsOf(written: unknown): string {
 }
 
 /**
- * Converts a whole answer of v2 chat to a `chat.completion`. Anything else is returned unchanged, and the core rejects it.
+ * Converts a whole answer of v2 chat to the client's format. Anything else is returned unchanged, and the core rejects it.
  * Throws provider_failed or provider_timeout for an answer that ended in a failure.
  */
 export function decodeChat(body: unknown, call: Call): unknown {
@@ -71,27 +57,26 @@ export function decodeChat(body: unknown, call: Call): unknown {
     const { name, arguments: written } = toRecord(called['function']);
     return { id: asText(called['id']) ?? '', name: asText(name) ?? '', arguments: argumentsOf(written) };
   });
-  return toCompletion(
+  return call.dialect.encodeAnswer(
     headOf(answer['id'], call),
     [
       {
-        text: blocks.map((block: Json) => (block['type'] === 'text' ? (asText(block['text']) ?? '') : '')).join(''),
+        blocks: blocks.filter(({ type }) => type === 'text' || type === 'thinking') as unknown as AnswerBlock[],
         toolCalls,
         finishReason: toFinishReason(answer['finish_reason'], toolCalls.length > 0),
-        extra: call.strict ? undefined : extensionsOf(message, blocks),
+        extra: extensionsOf(message),
       },
     ],
-    answer['usage'] === undefined ? null : readTokenCounts(toRecord(answer['usage']), call.strict),
+    answer['usage'] === undefined ? null : readTokenCounts(toRecord(answer['usage'])),
+    call,
   );
 }
 
 /** Members that have no place in OpenAI's answers. */
-function extensionsOf(message: Json, blocks: readonly Json[]): Json {
+function extensionsOf(message: Json): Json {
   const plan = asText(message['tool_plan']);
   const citations = toRecords(message['citations']);
-  const shown = blocks.filter(({ type }) => type === 'text' || type === 'thinking');
   return {
-    ...(shown.length > 0 ? { content_blocks: shown } : {}),
     ...(plan ? { tool_plan: plan } : {}),
     ...(citations.length > 0 ? { citations } : {}),
   };

@@ -1,8 +1,17 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest, type ChatRequest } from '../chat/chat-request.ts';
-import { asNumber, asText, compact, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
-import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type ToolCall } from '../chat/chat-messages.ts';
+import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import {
+  type ContentPart,
+  type ToolCall,
+  type Turn,
+  type TurnRequest,
+  assertPlainAnswer,
+  droppedParams,
+  joinText,
+  unsupportedPart,
+} from '../turns/turn-request.ts';
 
 /** Cohere's own parameters, which are sent unchanged. */
 const native = ['k', 'documents', 'citation_options', 'safety_mode', 'strict_tools', 'priority'] as const;
@@ -33,7 +42,7 @@ const taken = new Set([
  * without an equivalent, and `unsupported_parameter` if dropping it would change the answer's shape.
  */
 export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
-  const request = readChatRequest(call.json());
+  const request = readTurns(call);
   assertPlainAnswer(request, 'Cohere');
   const { body: given } = request;
   // Cohere supports the `detail` of an image, but not the names of speakers.
@@ -61,7 +70,7 @@ export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
 }
 
 /** Cohere has no choice of one tool by name. Offering only that tool and requiring a call has the same effect. */
-function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Json {
+function encodeTools({ tools, toolChoice }: TurnRequest, dropped: string[]): Json {
   if (tools.length === 0) {
     if (toolChoice === 'required' || typeof toolChoice === 'object') dropped.push('tool_choice');
     return {};
@@ -89,7 +98,7 @@ function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Jso
 }
 
 /** `json_schema` takes the bare schema, without name and strictness: Cohere always enforces it. */
-function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined {
+function encodeFormat({ responseFormat: format }: TurnRequest): Json | undefined {
   if (format === undefined || format.type === 'text') return undefined;
   if (format.type === 'json_object' || format.schema === undefined) return { type: 'json_object' };
   return { type: 'json_object', json_schema: format.schema };
@@ -100,7 +109,7 @@ function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined
  * thinking anyway.
  */
 function encodeThinking(
-  { body, reasoningEffort, model }: ChatRequest,
+  { body, reasoningEffort, model }: TurnRequest,
   strict: boolean,
   dropped: string[],
 ): Json | undefined {
@@ -118,11 +127,11 @@ function encodeThinking(
 }
 
 /** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan next to tool calls, and thinking as content. */
-function encodeMessages({ system, messages }: Pick<ChatRequest, 'system' | 'messages'>): Json[] {
+function encodeMessages({ system, messages }: Pick<TurnRequest, 'system' | 'messages'>): Json[] {
   return [...system.map(({ text }) => ({ role: 'system', content: text })), ...messages.map(encodeMessage)];
 }
 
-function encodeMessage(message: ChatMessage): Json {
+function encodeMessage(message: Turn): Json {
   switch (message.role) {
     case 'user':
       return { role: 'user', content: encodeUserParts(message.parts) };
@@ -134,7 +143,7 @@ function encodeMessage(message: ChatMessage): Json {
 }
 
 /** Content can be left out only if there are tool calls. */
-function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage, { role: 'assistant' }>): Json {
+function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<Turn, { role: 'assistant' }>): Json {
   const text = joinText(parts);
   // The blocks of an earlier answer include its text. Blocks that Cohere does not know are from another provider.
   const known = blocks.filter(({ type }) => type === 'thinking' || type === 'text');
@@ -155,8 +164,7 @@ function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage,
 }
 
 /** The text of the arguments is sent exactly as the client wrote it: Cohere's calls have OpenAI's format. */
-function encodeToolCall({ id, name, raw }: ToolCall): Json {
-  const written = asText(toRecord(raw['function'])['arguments']) ?? asText(raw['arguments']) ?? '';
+function encodeToolCall({ id, name, written }: ToolCall): Json {
   return { id, type: 'function', function: { name, arguments: written.trim() === '' ? '{}' : written } };
 }
 

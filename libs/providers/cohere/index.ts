@@ -1,4 +1,3 @@
-import { asCount, asNumber, asText, compact, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { decodeChat, decodeModels } from './decode.ts';
@@ -6,7 +5,8 @@ import { encodeChatBody } from './encode.ts';
 import { decodeCohereError } from './errors.ts';
 import { openChatStream } from './stream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams } from '../chat/chat-request.ts';
+import { type Json, asCount, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
+import { droppedParams } from '../turns/turn-request.ts';
 
 const address = new URL('https://api.cohere.com/v2');
 /** More models than exist, so that one page has all. */

@@ -1,8 +1,8 @@
-import { blockPiece, createChunkWriter, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
-import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { readTokenCounts, toFinishReason, headOf } from './decode.ts';
 import { decodeCohereError, toFailure } from './errors.ts';
+import type { ChoiceWriter, StreamWriter } from '../turns/answer.ts';
+import { type Json, asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
@@ -34,21 +34,19 @@ function createToolCalls(choice: () => ChoiceWriter) {
   };
 }
 
-/** Converts one stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
+/** Converts one stream of v2 chat to the client's format (docs.cohere.com/v2/docs/streaming). */
 export function openChatStream(call: Call): StreamDecoder {
-  const { strict } = call;
-  let writer: ChunkWriter | undefined;
+  let writer: StreamWriter | undefined;
 
-  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call), call));
+  const begin = (id?: unknown): StreamWriter => (writer ??= call.dialect.openAnswer(headOf(id, call), call));
   const choice = (): ChoiceWriter => begin().choice();
   const toolCalls = createToolCalls(choice);
-  const extension = (delta: Json): string[] => (strict ? [] : choice().delta(delta));
+  const extension = (delta: Json): string[] => choice().extension(delta);
 
   const writeContent = (index: number, { text, thinking }: Json): string[] => {
-    if (typeof text === 'string' && text !== '')
-      return choice().delta({ content: text, ...blockPiece(strict, index, { text }) });
+    if (typeof text === 'string' && text !== '') return choice().text(text, index);
     // A block gets its index with its first text; an empty block is not written.
-    return typeof thinking === 'string' && thinking !== '' ? extension(blockPiece(strict, index, { thinking })) : [];
+    return typeof thinking === 'string' && thinking !== '' ? choice().thought({ thinking }, index) : [];
   };
 
   const finish = (delta: Json): Pushed => {
@@ -56,7 +54,7 @@ export function openChatStream(call: Call): StreamDecoder {
     if (failure) return { payloads: [], error: failure };
     const payloads = [
       ...choice().finish(toFinishReason(delta['finish_reason'], choice().hasToolCalls())),
-      ...(delta['usage'] === undefined ? [] : begin().usage(readTokenCounts(toRecord(delta['usage']), strict))),
+      ...(delta['usage'] === undefined ? [] : begin().usage(readTokenCounts(toRecord(delta['usage'])))),
     ];
     return { payloads, done: true };
   };
@@ -101,5 +99,6 @@ export function openChatStream(call: Call): StreamDecoder {
       if (event === undefined) return { payloads: [data] };
       return push(toRecord(event), data);
     },
+    end: () => writer?.end() ?? [],
   };
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Json } from '../chat/json-value.ts';
 import { argumentsMemoryMax, ArgumentsWriter } from './arguments-writer.ts';
+import type { Json } from '../turns/json-value.ts';
 
 const write = (pieces: readonly Json[], memory = { left: argumentsMemoryMax }): string[] => {
   const writer = new ArgumentsWriter(memory);

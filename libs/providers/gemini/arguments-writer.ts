@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import type { Json } from '../chat/json-value.ts';
 import { unusable } from './decode.ts';
 import { readPartialArg, type PartialArg, type PieceValue, type Step } from './partial-arg.ts';
+import type { Json } from '../turns/json-value.ts';
 
 /** How many characters the writers of one stream can buffer together. */
 export type ArgumentsMemory = { left: number };

@@ -1,22 +1,21 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { joinText, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
-import type { ChatRequest } from '../chat/chat-request.ts';
-import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
-import { readMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 import { toGeminiPart } from './media.ts';
 import { checksSignatures, foreignSignature, unpackCallId } from './thought-signature.ts';
+import { type Json, asText, parseJson, toRecord } from '../turns/json-value.ts';
+import { readMedia } from '../turns/media.ts';
+import { type ContentPart, type Turn, type TurnRequest, joinText } from '../turns/turn-request.ts';
 
 type Content = { role: 'user' | 'model'; parts: Json[] };
-type Assistant = Extract<ChatMessage, { role: 'assistant' }>;
-type ToolResult = Extract<ChatMessage, { role: 'tool' }>;
+type Assistant = Extract<Turn, { role: 'assistant' }>;
+type ToolResult = Extract<Turn, { role: 'tool' }>;
 
 /**
  * The conversation in Gemini's format: the instructions of all system and developer messages, in order, and contents
  * with alternating roles. All results of one turn are in one content, in the order of their calls. Throws
  * invalid_request, naming the param, for a result whose call is not in the conversation, and like `toGeminiPart`.
  */
-export function toContents(request: ChatRequest, call: Call): { systemInstruction?: Json; contents: Content[] } {
+export function toContents(request: TurnRequest, call: Call): { systemInstruction?: Json; contents: Content[] } {
   const instructions = request.system.map(({ text }) => ({ text }));
   const contents: Content[] = [];
   const add = (role: Content['role'], parts: readonly Json[]): void => {
@@ -51,7 +50,7 @@ export function toContents(request: ChatRequest, call: Call): { systemInstructio
   return { ...(instructions.length > 0 ? { systemInstruction: { parts: instructions } } : {}), contents };
 }
 
-function endOfResults(messages: readonly ChatMessage[], start: number): number {
+function endOfResults(messages: readonly Turn[], start: number): number {
   const end = messages.findIndex((message, index) => index > start && message.role !== 'tool');
   return end === -1 ? messages.length : end;
 }

@@ -1,20 +1,12 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import {
-  newCompletionId,
-  toCompletion,
-  type AnswerHead,
-  type CalledTool,
-  type Choice,
-  type FinishReason,
-  type TokenCounts,
-} from '../chat/chat-chunks.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
-import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { createBlockPieces, joinBlocks, readParts, type ReadPart } from './parts.ts';
 import { packCallId } from './thought-signature.ts';
+import { newCompletionId } from '../chat/chat-chunks.ts';
+import type { AnswerHead, CalledTool, Choice, FinishReason, TokenCounts } from '../turns/answer.ts';
+import { type Json, asCount, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const filtered = new Set([
   'SAFETY',
@@ -102,15 +94,17 @@ function hasSearched(candidate: Json): boolean {
   return Array.isArray(webSearchQueries) && webSearchQueries.length > 0;
 }
 
+/** Gemini's signatures are accepted by Gemini wherever it runs. */
+export const geminiSigner = 'gemini';
+
 /** Id, model and time of a whole answer or of a stream's first event. */
 export function headOf(response: Json, call: Call): AnswerHead {
-  const request = call.json();
   const createdAt = Date.parse(asText(response['createTime']) ?? '');
   return {
     id: asText(response['responseId']) ?? newCompletionId(),
-    model: asText(response['modelVersion']) ?? asText(request['model']) ?? '',
+    model: asText(response['modelVersion']) ?? call.model,
     ...(Number.isNaN(createdAt) ? {} : { created: Math.floor(createdAt / 1_000) }),
-    usesFunctions: usesFunctions(request),
+    signer: geminiSigner,
   };
 }
 
@@ -124,7 +118,7 @@ export function blockedPrompt(response: Json): { refusal: string | null } | unde
 /** A call with the ID that the client sends back. `position` is its number among the choice's calls. */
 export function toCalledTool(
   part: Extract<ReadPart, { kind: 'call' }>,
-  { responseId, choice, position, strict }: { responseId: string; choice: number; position: number; strict: boolean },
+  { responseId, choice, position }: { responseId: string; choice: number; position: number },
 ): CalledTool {
   const { id: ownId, name, args, signature } = part;
   // Made from the answer's own id, so that the same answer always gives the same call ids.
@@ -133,7 +127,7 @@ export function toCalledTool(
     id: packCallId({ ownId, signature }, fallbackId),
     name,
     arguments: JSON.stringify(args ?? {}),
-    ...(strict || signature === undefined ? {} : { extra: { thought_signature: signature } }),
+    ...(signature === undefined ? {} : { extra: { thought_signature: signature } }),
   };
 }
 
@@ -161,7 +155,7 @@ function toTokenLogprob({ token, logProbability }: Json): Json {
 }
 
 /**
- * Converts a whole generateContent answer to a `chat.completion`. Throws provider_failed for one without a candidate,
+ * Converts a whole generateContent answer to the client's format. Throws provider_failed for one without a candidate,
  * unless the prompt was blocked, and like `toFinishReason`.
  */
 export function decodeGeminiChat(body: unknown, call: Call): unknown {
@@ -169,31 +163,29 @@ export function decodeGeminiChat(body: unknown, call: Call): unknown {
   const head = headOf(response, call);
   const blocked = blockedPrompt(response);
   if (blocked) {
-    return toCompletion(
+    return call.dialect.encodeAnswer(
       head,
-      [{ text: '', toolCalls: [], finishReason: 'content_filter', ...blocked }],
+      [{ blocks: [], toolCalls: [], finishReason: 'content_filter', ...blocked }],
       readTokenCounts(response),
+      call,
     );
   }
   const candidates = toRecords(response['candidates']);
   if (candidates.length === 0) throw unusable('returned no candidates');
   const ordered = candidates.toSorted((a, b) => asCount(a['index']) - asCount(b['index']));
-  const choices = ordered.map((candidate, index) => toChoice(candidate, index, head.id, call.strict));
-  return toCompletion(head, choices, readTokenCounts(response));
+  const choices = ordered.map((candidate, index) => toChoice(candidate, index, head.id));
+  return call.dialect.encodeAnswer(head, choices, readTokenCounts(response), call);
 }
 
-function toChoice(candidate: Json, choice: number, responseId: string, strict: boolean): Choice {
+function toChoice(candidate: Json, choice: number, responseId: string): Choice {
   const parts = readParts(candidate);
-  const text = parts.map((part) => (part.kind === 'text' ? part.text : '')).join('');
   const called = parts.filter((part) => part.kind === 'call');
-  const toolCalls = called.map((part, position) => toCalledTool(part, { responseId, choice, position, strict }));
-  const hasContent = text !== '' || parts.some(({ kind }) => kind === 'image');
-  const blocks = strict ? [] : joinBlocks(parts.flatMap(createBlockPieces()));
+  const toolCalls = called.map((part, position) => toCalledTool(part, { responseId, choice, position }));
+  const hasContent = parts.some((part) => part.kind === 'image' || (part.kind === 'text' && part.text !== ''));
   return {
-    text,
+    blocks: joinBlocks(parts.flatMap(createBlockPieces())),
     toolCalls,
     finishReason: toFinishReason(candidate, { calls: toolCalls.length > 0, content: hasContent }),
     logprobs: toLogprobs(candidate),
-    extra: blocks.length > 0 ? { content_blocks: blocks } : undefined,
   };
 }

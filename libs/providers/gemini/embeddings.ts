@@ -1,9 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams } from '../chat/chat-request.ts';
-import { compact, asCount, asNumber, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { bothSpellings, pickNative } from './generation-config.ts';
 import { modelPath, toGeminiRequest } from './encode.ts';
+import { type Json, asCount, asNumber, asText, compact, toRecord, toRecords } from '../turns/json-value.ts';
+import { droppedParams } from '../turns/turn-request.ts';
 
 /** Gemini's own parameters, which are passed on in either spelling. */
 export const embeddingNative = ['task_type', 'title'] as const;

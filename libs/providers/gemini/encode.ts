@@ -1,11 +1,12 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest } from '../chat/chat-request.ts';
-import { compact } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { toContents } from './contents.ts';
 import { bothSpellings, generationParams, pickNative, toGenerationConfig } from './generation-config.ts';
 import { argumentStreaming, toGeminiTools } from './schemas/tools.ts';
+import { compact } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { assertPlainAnswer, droppedParams } from '../turns/turn-request.ts';
 
 /** Gemini's own parameters outside of generationConfig, in either spelling; `labels` exist only on Vertex AI. */
 const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_config'] as const;
@@ -29,7 +30,7 @@ const modelName = /^(?:(models|tunedModels)\/)?([A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?
  * would change the answer's shape.
  */
 export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; dropped: string[] } {
-  const request = readChatRequest(call.json());
+  const request = readTurns(call);
   assertPlainAnswer(request, 'Gemini', { n: true, logprobs: true });
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
   const body = compact({
@@ -44,7 +45,7 @@ export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; d
 /** POST {base}/models/{model}:generateContent, or the stream. The key is sent in a header, because URLs are logged. */
 export function encodeGeminiChat(call: Call, upstream: Upstream): OutboundRequest {
   const method = call.stream ? 'streamGenerateContent?alt=sse' : 'generateContent';
-  const path = `/${modelPath(call.json()['model'])}:${method}`;
+  const path = `/${modelPath(call.model)}:${method}`;
   const { body, dropped } = encodeGeminiBody(call);
   return { ...toGeminiRequest(call, upstream, path, body), dropped };
 }

@@ -1,5 +1,5 @@
-import { asText, parseJson, toRecord, toRecords } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
+import { asText, parseJson, toRecord, toRecords } from '../turns/json-value.ts';
 
 /**
  * Reads Google's error bodies: `{error: {code, message, status, details}}`, inside a list if the stream would have been

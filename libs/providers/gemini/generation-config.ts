@@ -1,6 +1,6 @@
-import { unsupported, type ChatRequest } from '../chat/chat-request.ts';
-import { compact, toRecord, type Json } from '../chat/json-value.ts';
 import { toGeminiSchema } from './schemas/schema.ts';
+import { type Json, compact, toRecord } from '../turns/json-value.ts';
+import { type TurnRequest, unsupported } from '../turns/turn-request.ts';
 
 /** Gemini's own members of generationConfig, which are passed on in either spelling. */
 const native = [
@@ -56,7 +56,7 @@ export function pickNative(body: Json, names: readonly string[]): Json {
  * `generationConfig`; undefined if it would be empty. It starts from a native `generation_config`, which parameters with
  * OpenAI's names override. Throws `unsupported_parameter` for images or speech in strict mode.
  */
-export function toGenerationConfig(request: ChatRequest, strict: boolean, dropped: string[]): Json | undefined {
+export function toGenerationConfig(request: TurnRequest, strict: boolean, dropped: string[]): Json | undefined {
   const { body } = request;
   const ground = toRecord(body['generation_config'] ?? body['generationConfig']);
   const config: Json = compact({
@@ -92,7 +92,7 @@ function toSeed(seed: number | undefined, dropped: string[]): number | undefined
   return undefined;
 }
 
-function toResponseFormat({ responseFormat: format }: ChatRequest, dropped: string[]): Json {
+function toResponseFormat({ responseFormat: format }: TurnRequest, dropped: string[]): Json {
   if (format === undefined || format.type === 'text') return {};
   if (format.type === 'json_object' || format.schema === undefined) return { responseMimeType: 'application/json' };
   const param = 'response_format.json_schema.schema';
@@ -116,7 +116,7 @@ const firstProLevels: Readonly<Record<string, string>> = { ...proLevels, medium:
  * model does not support are added to `dropped`.
  */
 function toThinkingConfig(
-  { body, model, reasoningEffort }: ChatRequest,
+  { body, model, reasoningEffort }: TurnRequest,
   strict: boolean,
   dropped: string[],
 ): Json | undefined {

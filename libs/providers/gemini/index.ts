@@ -1,4 +1,3 @@
-import { asText, toRecord, toRecords } from '../chat/json-value.ts';
 import type { Provider } from '../provider.ts';
 import { decodeGeminiChat, readGeminiDetails } from './decode.ts';
 import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';
@@ -6,6 +5,7 @@ import { encodeGeminiChat, toGeminiRequest } from './encode.ts';
 import { decodeGoogleError } from './errors.ts';
 import { urlsToFetch } from './media.ts';
 import { openGeminiStream } from './stream.ts';
+import { asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const address = new URL('https://generativelanguage.googleapis.com/v1beta');
 /** More models than exist, so that one page has all. */

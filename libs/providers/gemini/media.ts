@@ -1,8 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { unsupportedPart, type ContentPart } from '../chat/chat-messages.ts';
-import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
-import type { Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
+import { type Json, asText, toRecord } from '../turns/json-value.ts';
+import type { Media } from '../turns/media.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { type ContentPart, unsupportedPart } from '../turns/turn-request.ts';
 
 // ai.google.dev/gemini-api/docs: image, audio, video and document understanding.
 const typesByExtension: Readonly<Record<string, string>> = {
@@ -45,18 +46,21 @@ const isFetchable = /^(image|audio|video|text)\/|^application\/(pdf|json)$/;
  * Gemini requires a type with each URL, and those with plain http.
  */
 export function urlsToFetch(call: Call): readonly string[] {
-  const parts = toRecords(call.json()['messages']).flatMap(({ content }) => toRecords(content));
+  const parts = readTurns(call).messages.flatMap((turn) => turn.parts);
   return parts.flatMap((part) => {
-    const { url, mime_type: givenType } = toRecord(part['image_url']);
-    const file = toRecord(part['file']);
-    const found = asText(url) ?? asText(file['file_url']);
-    return found !== undefined && mustFetch(found, asText(givenType) ?? asText(file['mime_type'])) ? [found] : [];
+    if ((part.type !== 'image' && part.type !== 'file') || part.media.kind !== 'url') return [];
+    const { url } = part.media;
+    return mustFetch(url, givenType(part)) ? [url] : [];
   });
 }
 
-function mustFetch(url: string, givenType: string | undefined): boolean {
+/** The type that a client of chat completions has written next to a URL. */
+const givenType = ({ type, raw }: ContentPart): string | undefined =>
+  asText(toRecord(raw[type === 'file' ? 'file' : 'image_url'])['mime_type']);
+
+function mustFetch(url: string, type: string | undefined): boolean {
   if (/^http:/i.test(url)) return true;
-  return /^https:/i.test(url) && !isGoogleFile(url) && (givenType ?? typeOf(url)) === undefined;
+  return /^https:/i.test(url) && !isGoogleFile(url) && (type ?? typeOf(url)) === undefined;
 }
 
 /** Files stored at Google, which knows their types. */
@@ -77,15 +81,14 @@ export function toGeminiPart(part: ContentPart, call: Call): Json {
     case 'audio':
       return { inlineData: { mimeType: typesByExtension[part.format] ?? `audio/${part.format}`, data: part.base64 } };
     case 'image':
-      return mediaPart(part, part.media, asText(toRecord(part.raw['image_url'])['mime_type']), call);
     case 'file':
-      return mediaPart(part, part.media, asText(toRecord(part.raw['file'])['mime_type']), call);
+      return mediaPart(part, part.media, givenType(part), call);
     case 'unknown':
       throw unsupportedPart(part, 'Gemini', 'parts must be text, image_url, input_audio or file');
   }
 }
 
-function mediaPart(part: ContentPart, media: Media, givenType: string | undefined, call: Call): Json {
+function mediaPart(part: ContentPart, media: Media, type: string | undefined, call: Call): Json {
   if (media.kind === 'bytes') return { inlineData: { mimeType: media.mediaType, data: media.base64 } };
   if (media.kind === 'id') {
     if (!/^files\/[a-z0-9-]{1,60}$/.test(media.id)) {
@@ -95,12 +98,12 @@ function mediaPart(part: ContentPart, media: Media, givenType: string | undefine
         'Gemini file IDs have the form files/abc-123. Send other files as data or by URL',
       );
     }
-    return { fileData: { ...(givenType === undefined ? {} : { mimeType: givenType }), fileUri: filesApi + media.id } };
+    return { fileData: { ...(type === undefined ? {} : { mimeType: type }), fileUri: filesApi + media.id } };
   }
   const { url } = media;
-  if (mustFetch(url, givenType)) return fetchedPart(part, url, call);
+  if (mustFetch(url, type)) return fetchedPart(part, url, call);
   if (!/^(https|gs):/i.test(url)) throw unsupportedPart(part, 'Gemini', 'URLs must start with https:, gs: or data:');
-  const mimeType = givenType ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
+  const mimeType = type ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
   if (mimeType === undefined && !isGoogleFile(url)) {
     throw unsupportedPart(
       part,

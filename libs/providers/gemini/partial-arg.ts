@@ -1,4 +1,4 @@
-import { asText, parseJson, type Json } from '../chat/json-value.ts';
+import { type Json, asText, parseJson } from '../turns/json-value.ts';
 
 /** A member's name, or an index in a list. */
 export type Step = string | number;

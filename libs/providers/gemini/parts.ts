@@ -1,4 +1,5 @@
-import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import type { AnswerBlock } from '../turns/answer.ts';
+import { type Json, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 /** One part of Gemini's content as an OpenAI client sees it. `signature` is the part's thought signature. */
 export type ReadPart =
@@ -44,12 +45,18 @@ export function readParts(candidate: Json): ReadPart[] {
   });
 }
 
-/** A piece of `content_blocks`, with the index of its block. */
-type BlockPiece = { index: number; delta: Json };
+/** A piece of an answer's block, with the index of the block. */
+export type BlockPiece = {
+  index: number;
+  delta:
+    | { url: string; signature?: string }
+    | { text: string; signature?: string }
+    | { thinking: string; signature?: string };
+};
 
 /**
- * Returns the pieces of one candidate's `content_blocks`: consecutive parts of one kind are one block, which a signature
- * ends. Calls are returned as `tool_calls`. Only used if strict compliance is off.
+ * Returns the pieces of one candidate's blocks: consecutive parts of one kind are one block, which a signature ends. Calls
+ * are not among them.
  */
 export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
   let index = -1;
@@ -65,22 +72,26 @@ export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
     open = signature === undefined ? part.kind : undefined;
     const signed = signature === undefined ? {} : { signature };
     if (part.kind === 'image') {
-      return [{ index, delta: { type: 'image_url', image_url: { url: part.url }, ...signed } }];
+      return [{ index, delta: { url: part.url, ...signed } }];
     }
-    return [{ index, delta: { [part.kind === 'thought' ? 'thinking' : 'text']: part.text, ...signed } }];
+    const { text } = part;
+    return [{ index, delta: part.kind === 'thought' ? { thinking: text, ...signed } : { text, ...signed } }];
   };
 }
 
 /** Joins the pieces into the blocks of a whole answer. */
-export function joinBlocks(pieces: readonly BlockPiece[]): Json[] {
-  const blocks: Record<string, unknown>[] = [];
+export function joinBlocks(pieces: readonly BlockPiece[]): AnswerBlock[] {
+  const blocks: AnswerBlock[] = [];
   for (const { index, delta } of pieces) {
-    const block = (blocks[index] ??= { type: 'thinking' in delta ? 'thinking' : (delta['type'] ?? 'text') });
-    for (const [name, value] of Object.entries(delta)) {
-      const before = block[name];
-      const isMore = (name === 'text' || name === 'thinking') && typeof before === 'string';
-      block[name] = isMore ? before + String(value) : value;
-    }
+    const block = (blocks[index] ??= emptyBlock(delta));
+    if (block.type === 'text' && 'text' in delta) block.text += delta.text;
+    if (block.type === 'thinking' && 'thinking' in delta) block.thinking += delta.thinking;
+    if (block.type !== 'redacted_thinking' && delta.signature !== undefined) block.signature = delta.signature;
   }
   return blocks;
+}
+
+function emptyBlock(delta: BlockPiece['delta']): AnswerBlock {
+  if ('url' in delta) return { type: 'image_url', image_url: { url: delta.url } };
+  return 'text' in delta ? { type: 'text', text: '' } : { type: 'thinking', thinking: '' };
 }

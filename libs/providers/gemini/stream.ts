@@ -1,6 +1,4 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat/chat-chunks.ts';
-import { asCount, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { argumentsMemoryMax, ArgumentsWriter, type ArgumentsMemory } from './arguments-writer.ts';
 import {
@@ -14,7 +12,9 @@ import {
   toLogprobs,
 } from './decode.ts';
 import { decodeGoogleError } from './errors.ts';
-import { createBlockPieces, readParts, type ReadPart } from './parts.ts';
+import { createBlockPieces, readParts, type BlockPiece, type ReadPart } from './parts.ts';
+import type { ChoiceWriter, FinishReason, StreamWriter } from '../turns/answer.ts';
+import { type Json, asCount, parseJson, toRecord, toRecords } from '../turns/json-value.ts';
 
 type CallPart = Extract<ReadPart, { kind: 'call' }>;
 /** A call whose arguments arrive in pieces. `args` are those that arrived whole, if any. */
@@ -27,7 +27,7 @@ type OpenCall = {
 };
 
 /** `memory` limits the arguments that the calls of all candidates buffer. */
-type SharedState = { responseId: string; strict: boolean; memory: ArgumentsMemory };
+type SharedState = { responseId: string; memory: ArgumentsMemory };
 
 /** Converts one candidate of a stream to the chunks of a choice. */
 class Candidate {
@@ -64,22 +64,23 @@ class Candidate {
   /** Ends the answer because the prompt was blocked. */
   block(refusal: string | null): string[] {
     this.#finished = 'content_filter';
-    const payloads = refusal === null ? [] : this.#writer.delta({ refusal });
+    const payloads = refusal === null ? [] : this.#writer.refusal(refusal);
     return [...payloads, ...this.#writer.finish('content_filter')];
   }
 
   #writeParts(raw: Json): string[] {
     return readParts(raw).flatMap((part) => {
-      const pieces = this.#shared.strict ? [] : this.#pieces(part);
-      const shown = pieces.length > 0 ? { content_blocks: pieces } : {};
+      const pieces = this.#pieces(part);
       if (part.kind === 'call') return this.#writeCall(part);
-      if (part.kind === 'text' && part.text !== '') {
-        this.#hasContent = true;
-        return this.#writer.delta({ content: part.text, ...shown });
-      }
-      if (part.kind === 'image') this.#hasContent = true;
-      return pieces.length > 0 ? this.#writer.delta(shown) : [];
+      if (part.kind === 'image' || (part.kind === 'text' && part.text !== '')) this.#hasContent = true;
+      return pieces.flatMap((piece) => this.#writePiece(piece));
     });
+  }
+
+  #writePiece({ index, delta }: BlockPiece): string[] {
+    if ('url' in delta) return this.#writer.image(delta.url, index, delta.signature);
+    if ('text' in delta) return this.#writer.text(delta.text, index, delta.signature);
+    return this.#writer.thought(delta, index);
   }
 
   /**
@@ -103,10 +104,10 @@ class Candidate {
   #startCall(part: CallPart): string[] {
     // It ends a call that has already ended.
     if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return [];
-    const { responseId, strict, memory } = this.#shared;
+    const { responseId, memory } = this.#shared;
     const position = this.#calls;
     this.#calls += 1;
-    const called = toCalledTool(part, { responseId, choice: this.#index, position, strict });
+    const called = toCalledTool(part, { responseId, choice: this.#index, position });
     const isWhole = !part.willContinue && part.partialArgs.length === 0;
     const payloads = this.#writer.toolCall(position, isWhole ? called : { ...called, arguments: '' });
     if (isWhole) return payloads;
@@ -140,7 +141,7 @@ class Candidate {
 }
 
 /**
- * Converts one stream of Gemini to OpenAI's chunks. Each event is a small complete answer, and its usage is cumulative.
+ * Converts one stream of Gemini to the client's format. Each event is a small complete answer, and its usage is cumulative.
  *
  * Only the end of the body marks the end, so `done` is never returned: the core treats a stream as complete if every choice
  * has finished, and as truncated otherwise. The usage chunk is written once all known candidates have finished, and again
@@ -148,37 +149,37 @@ class Candidate {
  */
 export function openGeminiStream(call: Call): StreamDecoder {
   const candidates = new Map<number, Candidate>();
-  let chunks: ChunkWriter | undefined;
+  let chunks: StreamWriter | undefined;
   let responseId = '';
   let usageWritten = '';
   let details: UsageDetails | null = null;
   const memory: ArgumentsMemory = { left: argumentsMemoryMax };
 
-  const begin = (response: Json): ChunkWriter => {
+  const begin = (response: Json): StreamWriter => {
     if (chunks === undefined) {
       const head = headOf(response, call);
       responseId = head.id;
-      chunks = createChunkWriter(head, call);
+      chunks = call.dialect.openAnswer(head, call);
     }
     return chunks;
   };
 
-  const candidateOf = (writer: ChunkWriter, index: number): Candidate => {
+  const candidateOf = (writer: StreamWriter, index: number): Candidate => {
     let candidate = candidates.get(index);
     if (candidate === undefined) {
-      candidate = new Candidate(index, writer.choice(index), { responseId, strict: call.strict, memory });
+      candidate = new Candidate(index, writer.choice(index), { responseId, memory });
       candidates.set(index, candidate);
     }
     return candidate;
   };
 
   /** An error, possibly in the middle of an answer. */
-  const writeBlocked = (writer: ChunkWriter, refusal: string | null): string[] => {
+  const writeBlocked = (writer: StreamWriter, refusal: string | null): string[] => {
     const open = [...candidates.values()].filter((candidate) => !candidate.isFinished());
     return (candidates.size === 0 ? [candidateOf(writer, 0)] : open).flatMap((candidate) => candidate.block(refusal));
   };
 
-  const writeUsage = (writer: ChunkWriter, response: Json): string[] => {
+  const writeUsage = (writer: StreamWriter, response: Json): string[] => {
     const counts = readTokenCounts(response);
     if (counts === null || [...candidates.values()].some((candidate) => !candidate.isFinished())) return [];
     const written = JSON.stringify(counts);
@@ -209,6 +210,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
       if (response['error'] !== undefined) return { payloads: [], error: decodeGoogleError(200, data) };
       return { payloads: push(response) };
     },
+    end: () => chunks?.end() ?? [],
     details: () => details,
   };
 }

@@ -1,5 +1,5 @@
-import type { Amend } from '../dialect.ts';
-import { toRecord } from '../chat/json-value.ts';
+import type { Amend } from '../variant.ts';
+import { toRecord } from '../turns/json-value.ts';
 import { openAiCompatible } from '../openai-compatible.ts';
 
 /** console.groq.com/docs/api-reference */
@@ -8,7 +8,7 @@ export const groq = openAiCompatible({
   baseUrl: 'https://api.groq.com/openai/v1',
   operations: ['chat', 'models'],
   relays: ['audio', 'responses', 'stored_objects'],
-  dialect: {
+  variant: {
     usageBesideChoices: true,
     answers: { hints: ['"x_groq"'], open: openAmend },
     notes: ['usage of `x_groq`'],

@@ -1,6 +1,6 @@
 import type { Usage } from '#libs/prices/usage.ts';
 import { readClaudeDetails, readTokenCounts } from '../anthropic/decode.ts';
-import { toRecord, type Json } from '../chat/json-value.ts';
+import { toRecord, type Json } from '../turns/json-value.ts';
 
 /** What the usage of an answer is read from. A provider can send any other names, without end. */
 const countNames = [
@@ -24,7 +24,7 @@ export function mergeCounts(counts: Json, more: unknown): Json {
 export function readMessageUsage(usage: unknown): Usage | null {
   const counts = toRecord(usage);
   if (typeof counts['input_tokens'] !== 'number' && typeof counts['output_tokens'] !== 'number') return null;
-  const { promptTokens, completionTokens, cachedTokens = 0 } = readTokenCounts(counts, true);
+  const { promptTokens, completionTokens, cachedTokens = 0 } = readTokenCounts(counts);
   return {
     inputTokens: promptTokens,
     cachedTokens,

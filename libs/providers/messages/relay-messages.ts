@@ -1,6 +1,6 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
-import { toRecord, parseJson } from '../chat/json-value.ts';
+import { toRecord, parseJson } from '../turns/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent, Translation } from '../provider.ts';
 
 /**

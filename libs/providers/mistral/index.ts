@@ -1,7 +1,7 @@
 import { openAiCompatible } from '../openai-compatible.ts';
 import { createHash } from 'node:crypto';
-import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
-import type { Amend } from '../dialect.ts';
+import type { Amend } from '../variant.ts';
+import { type Json, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 /** Close enough to OpenAI's API to pass bytes through (MISTRAL-1). */
 export const mistral = openAiCompatible({
@@ -11,7 +11,7 @@ export const mistral = openAiCompatible({
   operations: ['chat', 'embeddings', 'models'],
   // Usage is sent without asking. Unknown members, like `stream_options`, are rejected with 422.
   asksForUsage: false,
-  dialect: {
+  variant: {
     renames: { seed: 'random_seed', max_completion_tokens: 'max_tokens' },
     values: { tool_choice: { required: 'any' } },
     removes: ['stream_options'],

@@ -8,6 +8,6 @@ export const openai = openAiCompatible({
   headerSettings: ['openai_organization', 'openai_project', 'openai_beta'],
   relays: allRelayAreas.filter((area) => area !== 'rerank'),
   notes: ['Its models reject JSON mode unless the word “JSON” is in a message.'],
-  dialect: null,
+  variant: null,
   fineTuning: true,
 });

@@ -1,30 +1,31 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
 import { openClaudeStream } from '../anthropic/stream.ts';
-import { mediaUrls, readChatMessages } from '../chat/chat-messages.ts';
 import { decodeGeminiChat, readGeminiDetails } from '../gemini/decode.ts';
 import { encodeGeminiBody } from '../gemini/encode.ts';
 import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
-import { parseJson, toRecord } from '../chat/json-value.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
 import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
+import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
+import { parseJson, toRecord } from '../turns/json-value.ts';
+import { readTurns } from '../turns/read-turns.ts';
+import { mediaUrls } from '../turns/turn-request.ts';
 
 const claudeVersion = 'vertex-2023-10-16';
 const openApi = openAiCompatible({ id: 'vertex-openapi', operations: ['chat'] }).operations.chat;
 
-const publisherOf = (call: Call): VertexModel['publisher'] => parseVertexModel(call.json()['model']).publisher;
+const publisherOf = (call: Call): VertexModel['publisher'] => parseVertexModel(call.model).publisher;
 
 /** Chat with the models of Vertex AI. Each has its vendor's API, which its name determines. */
 export const vertexChat: Translation = {
   encode: (call, upstream) => {
-    const model = parseVertexModel(call.json()['model']);
+    const model = parseVertexModel(call.model);
     switch (model.publisher) {
       case 'google':
         return encodeGemini(call, upstream, model);
@@ -40,7 +41,7 @@ export const vertexChat: Translation = {
       case 'google':
         return urlsToFetch(call);
       case 'anthropic':
-        return mediaUrls(readChatMessages(call.json()['messages'])); // Claude fetches no URLs on Vertex AI.
+        return mediaUrls(readTurns(call)); // Claude fetches no URLs on Vertex AI.
       case 'openapi':
         return [];
     }

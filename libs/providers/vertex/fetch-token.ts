@@ -2,9 +2,9 @@ import { SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 import { invalidCredential, getTokenUrl, type ServiceAccount } from './service-account.ts';
+import { asNumber, asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 type Token = { text: string; staleAt: number };
 

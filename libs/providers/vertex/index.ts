@@ -5,9 +5,9 @@ import { getRegionAddress, ofPublisher } from './address.ts';
 import { decodeVertexError, toVertexRequest, vertexChat, vertexMessages } from './chat.ts';
 import { createTokens } from './fetch-token.ts';
 import { getServiceAccount } from './service-account.ts';
-import { droppedParams } from '../chat/chat-request.ts';
 import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
-import { asCount, asNumber, compact, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { type Json, asCount, asNumber, compact, toRecord, toRecords } from '../turns/json-value.ts';
+import { droppedParams } from '../turns/turn-request.ts';
 
 /**
  * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAI-compatible endpoint. A target has a service

@@ -1,8 +1,8 @@
 import { createHash, createPrivateKey, type KeyObject } from 'node:crypto';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
-import { asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { Upstream } from '../provider.ts';
+import { asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 /** The parsed key file of a service account. */
 export type ServiceAccount = {

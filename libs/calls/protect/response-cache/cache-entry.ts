@@ -1,6 +1,6 @@
 import type { CachedAnswerHead } from '#libs/database/schema.ts';
 import type { Answer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
-import { jsonToPayloads } from '#libs/calls/upstream/answers/streams/json-to-stream.ts';
+import { splitAnswer } from '#libs/providers/dialects.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 
@@ -44,7 +44,7 @@ export function toCachedAnswer(entry: CacheEntry, { operation, stream, includeUs
 
 function payloadsOf({ head, body }: CacheEntry, wanted: Omit<Wanted, 'stream'>): readonly string[] {
   const value: unknown = JSON.parse(body.toString());
-  if (head.kind === 'json') return jsonToPayloads(wanted.operation, asRecord(value), wanted.includeUsage);
+  if (head.kind === 'json') return splitAnswer(wanted.operation, asRecord(value), wanted.includeUsage);
   const payloads = value as string[];
   return head.hasUsageChunk && !wanted.includeUsage ? payloads.slice(0, -1) : payloads;
 }

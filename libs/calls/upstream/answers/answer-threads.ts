@@ -81,8 +81,8 @@ export function createAnswerThreads(
   return {
     async read(body) {
       const { call, provider, sizeBytes, status, memberBytesMax, memory, signal, keep } = body;
-      const { operation, stream, includeUsage, strict } = call;
-      const sent = { provider: provider.id, operation, stream, includeUsage, strict, status, memberBytesMax };
+      const { operation, model, stream, includeUsage, strict } = call;
+      const sent = { provider: provider.id, operation, model, stream, includeUsage, strict, status, memberBytesMax };
       let { blocks }: { blocks: readonly Uint8Array[] } = body;
       // Memory in addition to the body: its value, and the translation.
       let moreBytes = asksForBase64(call) ? sizeBytes : 0;

@@ -3,6 +3,7 @@ import { isMainThread } from 'node:worker_threads';
 import { move, transferableSymbol, valueSymbol } from 'piscina';
 import { collectGarbage, limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
 import type { Call } from '#libs/providers/provider.ts';
+import { findDialect, findTranslation } from '#libs/providers/dialects.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { costToRead, readBody, type BodyCost, type BodyRead } from './read-body.ts';
 
@@ -20,7 +21,7 @@ export type AnswerWork = { blocks: readonly Uint8Array[] } & (
 );
 
 /** The parts of a call that are needed to read its answer. `request`: the JSON that was sent, without the messages. */
-export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'strict'> & {
+export type SentCall = Pick<Call, 'operation' | 'model' | 'stream' | 'includeUsage' | 'strict'> & {
   provider: string;
   request: string;
   status: number;
@@ -50,14 +51,17 @@ function doWork(work: AnswerWork): { bytes: number; found: AnswerFound } {
   }
   const { status, memberBytesMax } = work;
   const { provider, ...sent } = work;
-  const translation = findProvider(provider)?.operations[sent.operation];
+  const found = findProvider(provider);
+  const translation = found && findTranslation(found, sent.operation, sent.model);
   if (!translation) throw new Error(`the provider ${provider} has no ${sent.operation} operation`);
   return { bytes: bytes.length, found: readBody({ bytes, status, memberBytesMax, translation, call: toCall(sent) }) };
 }
 
-function toCall({ operation, stream, includeUsage, strict, request }: Omit<SentCall, 'provider'>): Call {
+function toCall({ operation, model, stream, includeUsage, strict, request }: Omit<SentCall, 'provider'>): Call {
   return {
     operation,
+    dialect: findDialect(operation),
+    model,
     stream,
     includeUsage,
     strict,

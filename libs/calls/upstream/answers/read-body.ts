@@ -3,7 +3,7 @@ import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { Call, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { withBase64Vectors } from './embedding-format.ts';
-import { jsonToPayloads } from './streams/json-to-stream.ts';
+import { splitAnswer } from '#libs/providers/dialects.ts';
 import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
 import { asRecord } from './usage.ts';
 
@@ -96,7 +96,7 @@ function parseBody(body: SuccessBody): BodyRead {
   if (parts.usage !== null && details) Object.assign(parts.usage, details);
   if (!call.stream) return pass(body, decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded)), parts);
   if (!parts.hasList) return withoutList(body, Buffer.from(JSON.stringify(decoded)));
-  const payloads = jsonToPayloads(call.operation, asRecord(decoded), call.includeUsage);
+  const payloads = splitAnswer(call.operation, asRecord(decoded), call.includeUsage);
   if (payloads.length > 0) return { kind: 'payloads', payloads, parts };
   const sample = JSON.stringify(decoded).slice(0, sampleBytes);
   return { kind: 'invalid', what: `returned status ${status} without any choices`, sample };

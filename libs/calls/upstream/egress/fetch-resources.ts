@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
-import type { Resource } from '#libs/providers/provider.ts';
+import type { Resource } from '#libs/providers/turns/media.ts';
 import { quickTimeouts as timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
 import { fetchWhole, type FetchOptions } from './fetch-whole.ts';

@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { toRecord, type Json } from '../../chat/json-value.ts';
+import { type Json, toRecord } from '../../turns/json-value.ts';
 
 // The supported keywords: ai.google.dev/api/generate-content#GenerationConfig, responseJsonSchema.
 const plain = new Set([

@@ -1,5 +1,5 @@
-import { toRecord, type Json } from '../../chat/json-value.ts';
 import { checkReference, filterJsonSchema, narrowing, refuseReference } from './json-schema.ts';
+import { type Json, toRecord } from '../../turns/json-value.ts';
 
 /**
  * A JSON schema in one of Gemini's two forms: its own `Schema` (a subset of OpenAPI 3.0) or, if that is not enough, a

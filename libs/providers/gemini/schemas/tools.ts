@@ -1,7 +1,7 @@
-import type { ChatRequest, Tool } from '../../chat/chat-request.ts';
-import { compact, toRecord, type Json } from '../../chat/json-value.ts';
 import { bothSpellings } from '../generation-config.ts';
 import { toGeminiSchema } from './schema.ts';
+import { type Json, compact, toRecord } from '../../turns/json-value.ts';
+import type { Tool, TurnRequest } from '../../turns/turn-request.ts';
 
 /** Requests the arguments of calls in pieces, from models that support it (Gemini 3 and later on Vertex AI). */
 export const argumentStreaming: readonly string[] = bothSpellings(['stream_function_call_arguments']);
@@ -11,7 +11,7 @@ export const argumentStreaming: readonly string[] = bothSpellings(['stream_funct
  * `strict` if calls are optional: Gemini enforces the schema only for a forced call.
  */
 export function toGeminiTools(
-  request: ChatRequest,
+  request: TurnRequest,
   stream: boolean,
   dropped: string[],
 ): { tools?: Json[]; toolConfig?: Json } {
@@ -37,10 +37,10 @@ export function toGeminiTools(
   };
 }
 
-const functionParam = ({ usesFunctions }: ChatRequest, { param }: Tool): string =>
+const functionParam = ({ usesFunctions }: TurnRequest, { param }: Tool): string =>
   usesFunctions ? param : `${param}.function`;
 
-function modeOf(choice: NonNullable<ChatRequest['toolChoice']>): Json {
+function modeOf(choice: NonNullable<TurnRequest['toolChoice']>): Json {
   if (typeof choice === 'object') return { mode: 'ANY', allowedFunctionNames: [choice.name] };
   return { mode: { auto: 'AUTO', none: 'NONE', required: 'ANY' }[choice] };
 }

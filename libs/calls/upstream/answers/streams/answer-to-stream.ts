@@ -1,7 +1,7 @@
 import type { ForwardRequest, Outcome, StreamSummary } from '#libs/calls/call.ts';
 import { tooManyValues } from '../../provider-faults.ts';
 import { costToRead, eventWorkMax } from '../read-body.ts';
-import { jsonToPayloads } from './json-to-stream.ts';
+import { splitAnswer } from '#libs/providers/dialects.ts';
 import { asRecord } from '../usage.ts';
 
 /**
@@ -15,7 +15,7 @@ export function toStream(outcome: Outcome, { operation, includeUsage }: ForwardR
     return { kind: 'failed', error: tooManyValues('The provider'), attempts, lostAnswer: outcome };
   }
   const value = asRecord(JSON.parse(body.toString()));
-  const payloads = jsonToPayloads(operation, value, includeUsage);
+  const payloads = splitAnswer(operation, value, includeUsage);
   const firstEventMs = attempts.at(-1)?.durationMs ?? 0;
   const done: StreamSummary = { usage, model, finishReason, complete: true, firstEventMs, error: null };
   const nothingYet = { usage: null, model: null, finishReason: null };

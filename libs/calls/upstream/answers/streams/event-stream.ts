@@ -114,6 +114,7 @@ export class EventStream {
       // The bytes are cut inside a character, which is handled below.
     }
     if (this.#state === 'over') return;
+    this.#writeEnd();
     this.#flush();
     if (this.#meter.allFinished()) this.#finish();
     else this.#close(false, this.#options.faults().truncated());
@@ -123,6 +124,7 @@ export class EventStream {
     if (this.#state === 'over') return;
     // Every choice was finished, so at most the closing usage is missing. Formats without a closing event (Gemini's)
     // end with the connection, which a provider can keep open. If the caller left after the usage, the cost is known.
+    if (endsFinished.has(error.code)) this.#writeEnd();
     const isWhole = endsFinished.has(error.code) || (error.code === 'call_aborted' && this.#meter.usage() !== null);
     if (isWhole && this.#meter.allFinished()) return this.#close(true, null);
     this.#close(false, error);
@@ -148,11 +150,18 @@ export class EventStream {
     if (this.#decoder) {
       const { payloads, done: last, error } = this.#decoder.push(event);
       for (const payload of payloads) this.#onPayload(payload);
-      if (error) this.#failWith(error);
-      else if (last) this.#finish();
+      if (error) return this.#failWith(error);
+      if (!last) return;
+      this.#writeEnd();
+      this.#finish();
     } else if (event.data === '[DONE]') this.#finish();
     else if (event.event === 'error') this.#failWith(this.#options.translation.decodeError(200, event.data));
     else this.#onPayload(event.data);
+  }
+
+  /** Writes what follows the last event, if the answer has finished. */
+  #writeEnd(): void {
+    for (const payload of this.#decoder?.end?.() ?? []) this.#onPayload(payload);
   }
 
   #onPayload(payload: string): void {

@@ -1,5 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Resource } from '../provider.ts';
+
+/** A URL's content, fetched by the core for a provider that does not accept URLs. */
+export type Resource = { contentType: string; bytes: Buffer };
 
 /** The target of an image or file part: a URL, bytes in base64, or a file stored at the provider. */
 export type Media =

@@ -1,8 +1,8 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue, rememberedBytesMin, type MemberEdits } from '#libs/kernel/json/json-members.ts';
-import type { FinishReason } from './chat/chat-chunks.ts';
-import { asText, parseJson, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
+import type { FinishReason } from './turns/answer.ts';
+import { type Json, asText, parseJson, toRecord, toRecords } from './turns/json-value.ts';
 
 /**
  * Converts an answer or a chunk to OpenAI's format. Returns the same object if nothing changes, null to drop the chunk.
@@ -10,7 +10,7 @@ import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 export type Amend = (answer: Json, call: Call) => Json | null;
 
 /** How an OpenAI-compatible provider differs from OpenAI. All other members pass byte for byte. */
-export type Dialect = {
+export type Variant = {
   /** Whether it knows the role `developer`; otherwise such messages are sent as `system`. */
   developerRole?: boolean;
   /** Top-level members that have another name there. */
@@ -31,9 +31,9 @@ export type Dialect = {
   notes?: readonly string[];
 };
 
-/** Describes the dialect for docs/providers.md. */
-export function describeDialect(dialect: Dialect): string[] {
-  const { developerRole, renames = {}, values = {}, removes = [], finishReasons = {}, notes = [] } = dialect;
+/** Describes the variant for docs/providers.md. */
+export function describeVariant(variant: Variant): string[] {
+  const { developerRole, renames = {}, values = {}, removes = [], finishReasons = {}, notes = [] } = variant;
   const arrows = (names: Readonly<Record<string, string>>): string[] =>
     Object.entries(names).map(([from, to]) => `\`${from}\` → \`${to}\``);
   const ends = Object.entries(finishReasons).map(([from, to]) =>
@@ -45,17 +45,17 @@ export function describeDialect(dialect: Dialect): string[] {
     ...Object.entries(values).flatMap(([name, texts]) => arrows(texts).map((arrow) => `\`${name}\` ${arrow}`)),
     ...removes.map((name) => `no \`${name}\``),
     ...ends,
-    ...(dialect.usageBesideChoices ? ['usage in a separate chunk'] : []),
+    ...(variant.usageBesideChoices ? ['usage in a separate chunk'] : []),
     ...notes,
   ];
 }
 
 /**
- * The edits that a chat request needs for the dialect. The bytes are searched for the relevant words first, and members
+ * The edits that a chat request needs for the variant. The bytes are searched for the relevant words first, and members
  * are read only if one is found. Returns undefined if no edit is needed.
  */
-export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefined {
-  const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = dialect;
+export function variantEdits(variant: Variant, call: Call): MemberEdits | undefined {
+  const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = variant;
   const edits: Record<string, string | undefined> = {};
   for (const [name, other] of Object.entries(renames)) {
     const value = written(call, name);
@@ -103,30 +103,30 @@ export function written(call: Call, name: string): string | undefined {
     : undefined;
 }
 
-/** Whether answers of the dialect are ever changed. */
-export const amendsAnswers = ({ finishReasons, answers, usageBesideChoices = false }: Dialect): boolean =>
+/** Whether answers of the variant are ever changed. */
+export const amendsAnswers = ({ finishReasons, answers, usageBesideChoices = false }: Variant): boolean =>
   finishReasons !== undefined || answers !== undefined || usageBesideChoices;
 
 /** Converts a whole answer; returns the same object if nothing changes. Throws provider_failed for a failure. */
-export function amendWhole(dialect: Dialect, body: unknown, call: Call): unknown {
+export function amendWhole(variant: Variant, body: unknown, call: Call): unknown {
   if (!Array.isArray(toRecord(body)['choices'])) return body;
-  const amended = dialect.answers?.open()(toRecord(body), call) ?? toRecord(body);
-  const failure = failureIn(dialect, amended);
+  const amended = variant.answers?.open()(toRecord(body), call) ?? toRecord(body);
+  const failure = failureIn(variant, amended);
   if (failure) throw new GatewayError('provider_failed', failure.error.code, failure.error.message);
-  return withContent(withReasons(dialect, amended));
+  return withContent(withReasons(variant, amended));
 }
 
-/** A stream in which only chunks with one of the dialect's words are changed. */
+/** A stream in which only chunks with one of the variant's words are changed. */
 export function openAmendedStream(
-  dialect: Dialect,
+  variant: Variant,
   call: Call,
   decodeError: (status: number, body: string) => ProviderError,
 ): StreamDecoder {
-  const amend = dialect.answers?.open();
+  const amend = variant.answers?.open();
   const hints = [
-    ...(dialect.answers?.hints ?? []),
-    ...Object.keys(dialect.finishReasons ?? {}).map((reason) => `"${reason}"`),
-    ...(dialect.usageBesideChoices ? ['"usage":', '"finish_reason":"', '"finish_reason": "'] : []),
+    ...(variant.answers?.hints ?? []),
+    ...Object.keys(variant.finishReasons ?? {}).map((reason) => `"${reason}"`),
+    ...(variant.usageBesideChoices ? ['"usage":', '"finish_reason":"', '"finish_reason": "'] : []),
   ];
   let ended = false;
   return {
@@ -139,10 +139,10 @@ export function openAmendedStream(
       if (chunk === undefined || (chunk['error'] !== undefined && chunk['error'] !== null)) return { payloads: [data] };
       const amended = amend ? amend(chunk, call) : chunk;
       if (amended === null) return { payloads: [] };
-      const failure = failureIn(dialect, amended);
+      const failure = failureIn(variant, amended);
       if (failure) return { payloads: [], error: failure };
-      const named = withReasons(dialect, amended);
-      const apart = dialect.usageBesideChoices ? usageApart(named, ended) : null;
+      const named = withReasons(variant, amended);
+      const apart = variant.usageBesideChoices ? usageApart(named, ended) : null;
       ended ||= endsIn(named);
       if (apart) return { payloads: apart.map((each) => JSON.stringify(each)) };
       return { payloads: [named === chunk ? data : JSON.stringify(named)] };
@@ -171,7 +171,7 @@ function parse(data: string): Json | undefined {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined;
 }
 
-function failureIn({ finishReasons = {} }: Dialect, answer: Json): ProviderError | undefined {
+function failureIn({ finishReasons = {} }: Variant, answer: Json): ProviderError | undefined {
   for (const choice of toRecords(answer['choices'])) {
     const reason = asText(choice['finish_reason']);
     if (reason === undefined || !Object.hasOwn(finishReasons, reason) || finishReasons[reason] !== 'failure') continue;
@@ -181,7 +181,7 @@ function failureIn({ finishReasons = {} }: Dialect, answer: Json): ProviderError
   return undefined;
 }
 
-function withReasons({ finishReasons = {} }: Dialect, answer: Json): Json {
+function withReasons({ finishReasons = {} }: Variant, answer: Json): Json {
   const choices = toRecords(answer['choices']);
   const known = (choice: Json): string | undefined => {
     const reason = asText(choice['finish_reason']);

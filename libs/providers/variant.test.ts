@@ -1,15 +1,18 @@
 import { describe, expect, test } from 'vitest';
-import { dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
+import { chatDialect } from './chat/index.ts';
+import { variantEdits, openAmendedStream, type Variant } from './variant.ts';
 import { decodeOpenAiError } from './openai-compatible.ts';
 import type { Call } from './provider.ts';
 import { findProvider } from './registry.ts';
 
 const callOf = (text: string, options: Partial<Call> = {}): Call => ({
   operation: 'chat',
+  dialect: chatDialect,
+  model: 'm',
   body: Buffer.from(text),
   edits: {},
   json: () => {
-    throw new Error('a near dialect parses no request');
+    throw new Error('a near variant parses no request');
   },
   stream: false,
   includeUsage: false,
@@ -22,7 +25,7 @@ const upstream = { baseUrl: new URL('https://p.example/v1'), apiKey: null, setti
 const sentBy = (id: string, call: Call): Uint8Array =>
   findProvider(id)?.operations.chat?.encode(call, upstream).body as Uint8Array;
 
-describe('a request of a near dialect', () => {
+describe('a request of a near variant', () => {
   const plain =
     '{"model":"m", "messages":[{"role":"user","content":"a developer, \\"developer\\""}],"n":12345678901234567890}';
 
@@ -43,15 +46,15 @@ describe('a request of a near dialect', () => {
   });
 
   test('follows what the target’s edits say, not what they replaced', () => {
-    const dialect: Dialect = { renames: { seed: 'random_seed' }, values: { tool_choice: { required: 'any' } } };
+    const variant: Variant = { renames: { seed: 'random_seed' }, values: { tool_choice: { required: 'any' } } };
     const text = '{"seed":1,"tool_choice":"required","messages":[]}';
-    expect(dialectEdits(dialect, callOf(text))).toEqual({ seed: undefined, random_seed: '1', tool_choice: '"any"' });
+    expect(variantEdits(variant, callOf(text))).toEqual({ seed: undefined, random_seed: '1', tool_choice: '"any"' });
     const edits = { seed: undefined, tool_choice: '"auto"', messages: '[{"role":"developer","content":"x"}]' };
-    expect(dialectEdits(dialect, callOf(text, { edits }))).toEqual({
+    expect(variantEdits(variant, callOf(text, { edits }))).toEqual({
       messages: '[{"role":"system","content":"x"}]',
     });
-    expect(dialectEdits(dialect, callOf('{"seed":null,"messages":[]}'))).toEqual({ seed: undefined });
-    expect(dialectEdits(dialect, callOf('{"messages":[{"role":"user","content":"required"}]}'))).toBeUndefined();
+    expect(variantEdits(variant, callOf('{"seed":null,"messages":[]}'))).toEqual({ seed: undefined });
+    expect(variantEdits(variant, callOf('{"messages":[{"role":"user","content":"required"}]}'))).toBeUndefined();
   });
 
   test('of two names for one thing sends the one that the provider knows, with the newer’s value', () => {
@@ -79,9 +82,9 @@ describe('a request of a near dialect', () => {
   });
 });
 
-describe('a stream of a near dialect', () => {
-  const play = (dialect: Dialect, ...events: object[]): unknown[] => {
-    const decoder = openAmendedStream(dialect, callOf('{}'), decodeOpenAiError);
+describe('a stream of a near variant', () => {
+  const play = (variant: Variant, ...events: object[]): unknown[] => {
+    const decoder = openAmendedStream(variant, callOf('{}'), decodeOpenAiError);
     return events
       .flatMap((event) => decoder.push({ data: JSON.stringify(event) }).payloads)
       .map((text) => JSON.parse(text) as unknown);
@@ -108,7 +111,7 @@ describe('a stream of a near dialect', () => {
     ]);
   });
 
-  test('passes chunks as their very text, spaces included, unless a word of the dialect is in them', () => {
+  test('passes chunks as their very text, spaces included, unless a word of the variant is in them', () => {
     const decoder = openAmendedStream({ finishReasons: { eos: 'stop' } }, callOf('{}'), decodeOpenAiError);
     const text = '{"choices": [ {"delta":{"content":"eos"},"finish_reason":null, "big":12345678901234567890} ] }';
     expect(decoder.push({ data: text })).toEqual({ payloads: [text] });

@@ -1,28 +1,21 @@
-import type { CallOperation } from '#libs/calls/call.ts';
-import { asRecord } from '../usage.ts';
+import { type Json, toRecord, toRecords } from '../turns/json-value.ts';
 
 /**
  * Returns the chunks of a stream, for a provider that answers a stream request with one JSON body, which official SDKs
  * would turn into an empty stream without an error. Unknown members of body, choice and message are kept. If usage was
  * requested, it is null in all chunks but the one that reports it (SSE-3).
  */
-export function jsonToPayloads(
-  operation: CallOperation,
-  body: Readonly<Record<string, unknown>>,
-  includeUsage: boolean,
-): string[] {
+export function splitCompletion(operation: 'chat' | 'completions', body: Json, includeUsage: boolean): string[] {
   const { choices, usage, ...head } = body;
-  const list = Array.isArray(choices) ? choices.map(asRecord) : [];
   const frame = operation === 'chat' ? { ...head, object: 'chat.completion.chunk' } : head;
   const noUsage = includeUsage ? { usage: null } : {};
-  const payload = (choice: Readonly<Record<string, unknown>>): string =>
-    JSON.stringify({ ...frame, choices: [choice], ...noUsage });
-  const payloads = list.flatMap((choice, index) => {
+  const payload = (choice: Json): string => JSON.stringify({ ...frame, choices: [choice], ...noUsage });
+  const payloads = toRecords(choices).flatMap((choice, index) => {
     const at = { index, ...choice };
     if (operation !== 'chat') return [payload(at)];
     const { message, finish_reason, ...rest } = at as Record<string, unknown>;
     return [
-      payload({ ...rest, delta: deltaOf(asRecord(message)), finish_reason: null }),
+      payload({ ...rest, delta: deltaOf(toRecord(message)), finish_reason: null }),
       payload({ index: rest['index'], delta: {}, finish_reason: finish_reason ?? 'stop' }),
     ];
   });
@@ -32,12 +25,12 @@ export function jsonToPayloads(
 }
 
 /** A whole message as one delta. Tool calls get the index that SDKs need to assemble them. */
-function deltaOf(message: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function deltaOf(message: Json): Json {
   const calls = message['tool_calls'];
   if (!Array.isArray(calls)) return { role: 'assistant', ...message };
   return {
     role: 'assistant',
     ...message,
-    tool_calls: calls.map((call: unknown, index) => ({ index, ...asRecord(call) })),
+    tool_calls: calls.map((call: unknown, index) => ({ index, ...toRecord(call) })),
   };
 }
