@@ -219,6 +219,8 @@ function describeSimulator() {
     keys: 'Any key except `invalid` is accepted, unless the simulator was started with a required key.',
     models: {
       'sim-echo': 'answers with the last user message',
+      'sim-agent':
+        'runs the commands in backticks of the last user message, one per turn, with the shell tool it is offered',
       'sim-reflect': 'answers with the text of the request body, byte for byte; `reflected` contains path and headers',
       'any other name': 'answers with deterministic prose, JSON or tool calls: equal requests have equal answers',
       'sim-tune-fail': 'its fine-tuning jobs fail in the middle of training',

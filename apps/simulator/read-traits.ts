@@ -21,7 +21,7 @@ const cachedNameLengthMax = 256;
 const cache = new Map<string, Traits>();
 
 /**
- * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME can be sim-echo, sim-reflect or a fault (faults.ts) and
+ * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME can be sim-echo, sim-reflect, sim-agent or a fault (faults.ts) and
  * an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
  * fine-tuning job (`+training:2s`) or a property of the answer: `+think`, `+cached`, `+preamble`, `+refuse`. `__` is
  * the same as `+`, for providers whose names cannot contain `+`. Options are part of the name because only the name
@@ -37,10 +37,16 @@ export function readTraits(model: string): Traits {
   return traits;
 }
 
+const manners: ReadonlyMap<string, Behaviour['manner']> = new Map([
+  ['sim-echo', 'echo'],
+  ['sim-reflect', 'reflect'],
+  ['sim-agent', 'agent'],
+]);
+
 function parse(model: string): Traits {
   const [name = '', ...options] = model.slice(model.lastIndexOf('/') + 1).split(/\+|__/);
   const behaviour: Behaviour = {
-    manner: name === 'sim-echo' ? 'echo' : name === 'sim-reflect' ? 'reflect' : 'write',
+    manner: manners.get(name) ?? 'write',
     tokens: undefined,
     think: options.includes('think'),
     cached: options.includes('cached'),

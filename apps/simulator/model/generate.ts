@@ -2,6 +2,7 @@ import { createRandom, hexOf, mixHash } from './hash.ts';
 import { chooseTools, type Tool, type ToolUse } from './choose-tools.ts';
 import { countTokens, firstTokens } from './tokens.ts';
 import { valueForSchema } from './value-for-schema.ts';
+import { nextCommand } from './run-commands.ts';
 import { naturalTokenCount, writeText, type Prose } from './write-text.ts';
 
 /** A request to the model, independent of any wire format. */
@@ -11,6 +12,8 @@ export type GenerateRequest = {
   lastUserText: string;
   /** The conversation ends with a tool's result. The model then answers with text, so that it does not call forever. */
   endsWithToolResult: boolean;
+  /** How many results of tools follow the user's message. Only the wire formats that agents are tested with count them. */
+  toolResults?: number;
   /** The request body as it arrived, for `reflect`. */
   rawBody: string;
   promptTokens: number;
@@ -31,7 +34,8 @@ export const asksForJson = (instructions: string): boolean => /\bJSON object and
 
 /** How the model behaves, as set by its name or by a fault. */
 export type Behaviour = {
-  manner: 'write' | 'echo' | 'reflect';
+  /** `agent`: runs the commands in backticks of the user's message, one per turn, with the shell tool that it is offered. */
+  manner: 'write' | 'echo' | 'reflect' | 'agent';
   /** The exact number of tokens, instead of a natural length. */
   tokens?: number | undefined;
   /** Answers with this text (for faults that need certain content), in one piece if `inOnePiece`. */
@@ -104,6 +108,10 @@ function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: numbe
   if (behaviour.manner === 'reflect') return wholeText(request.rawBody);
   if (behaviour.manner === 'echo') return limitText(request.lastUserText, request);
 
+  if (behaviour.manner === 'agent') {
+    const next = nextCommand(request);
+    if (next !== null) return callTool(next.tool, JSON.stringify(next.input), hash);
+  }
   if (behaviour.refuse === true) return { ...wholeText(refusalText), finish: 'refusal' };
   const random = createRandom(hash);
   if (behaviour.contentFilter !== true) {
@@ -135,6 +143,11 @@ const anyJson = {
   },
   required: ['answer', 'confidence', 'items'],
 };
+
+function callTool({ name, kind }: Tool, input: string, hash: number): Generation {
+  const toolCalls = [{ id: `call_${hexOf(mixHash(hash, 0), 24)}`, name, kind, input }];
+  return { text: null, toolCalls, finish: 'tool_calls', tokens: countTokens(name) + countTokens(input) };
+}
 
 function callTools(tools: readonly Tool[], hash: number, random: () => number, preamble: boolean): Generation {
   let tokens = 0;

@@ -45,7 +45,7 @@ const tokensPerMedia = 85;
 export function decodeChat(received: Received): ChatRequest {
   const body = received.json;
   const model = requiredModel(body);
-  const { promptTokens, lastUserText, endsWithToolResult } = readMessages(body['messages']);
+  const { promptTokens, ...asked } = readMessages(body['messages']);
   checkSampling(body);
   const choiceCount = optionalNumber(body, 'n', { min: 1, max: 128, whole: true }) ?? 1;
   const tokensMax =
@@ -69,8 +69,7 @@ export function decodeChat(received: Received): ChatRequest {
     serviceTier: serviceTier(body['service_tier']),
     ask: {
       hash: hashText(`${model}\n${typeof seed === 'number' ? seed : ''}\n${JSON.stringify(body['messages'])}`),
-      lastUserText,
-      endsWithToolResult,
+      ...asked,
       rawBody: received.text,
       promptTokens: promptTokens + toolTokens(body, tools),
       choiceCount,
@@ -84,7 +83,9 @@ export function decodeChat(received: Received): ChatRequest {
   };
 }
 
-function readMessages(messages: unknown): { promptTokens: number; lastUserText: string; endsWithToolResult: boolean } {
+type Asked = Pick<GenerateRequest, 'promptTokens' | 'lastUserText' | 'endsWithToolResult' | 'toolResults'>;
+
+function readMessages(messages: unknown): Asked {
   if (messages === undefined || messages === null) return missing('messages');
   if (!Array.isArray(messages)) return wrongType('messages', 'an array of objects', messages);
   if (messages.length === 0) {
@@ -96,6 +97,7 @@ function readMessages(messages: unknown): { promptTokens: number; lastUserText: 
   }
   let promptTokens = tokensPerConversation;
   let lastUserText = '';
+  let toolResults = 0;
   let role: unknown;
   for (const [index, message] of messages.entries()) {
     if (!isObject(message)) return wrongType(`messages[${index}]`, 'an object', message);
@@ -113,9 +115,12 @@ function readMessages(messages: unknown): { promptTokens: number; lastUserText: 
     const { text, media } = readContent(message, index);
     promptTokens += tokensPerMessage + countTokens(text) + media * tokensPerMedia;
     if (message['tool_calls'] !== undefined) promptTokens += countTokens(JSON.stringify(message['tool_calls']));
-    if (role === 'user') lastUserText = text;
+    if (role === 'tool' || role === 'function') toolResults += 1;
+    if (role !== 'user') continue;
+    lastUserText = text;
+    toolResults = 0;
   }
-  return { promptTokens, lastUserText, endsWithToolResult: role === 'tool' || role === 'function' };
+  return { promptTokens, lastUserText, endsWithToolResult: role === 'tool' || role === 'function', toolResults };
 }
 
 function readContent(message: Json, index: number): { text: string; media: number } {
