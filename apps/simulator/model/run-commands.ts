@@ -6,6 +6,8 @@ import { valueForSchema } from './value-for-schema.ts';
 const shellName = /^(?:bash|shell|exec_command|run_shell_command|shell_command|container\.exec)$/i;
 const commandMember = /^(?:command|cmd)$/;
 
+type Schema = { properties?: Record<string, { type?: unknown }>; required?: readonly string[] };
+
 type Asked = { lastUserText: string; toolResults?: number; tools: readonly Tool[]; hash: number };
 
 /**
@@ -22,9 +24,10 @@ export function nextCommand({
   const command = commands[toolResults];
   const tool = tools.find(({ name }) => shellName.test(name));
   if (command === undefined || tool === undefined) return null;
-  const { properties = {} } = tool.parameters as { properties?: Record<string, { type?: unknown }> };
+  const { properties = {}, required = [] } = tool.parameters as Schema;
   const member = Object.keys(properties).find((name) => commandMember.test(name)) ?? 'command';
   const asList = properties[member]?.type === 'array';
-  const filled = valueForSchema(tool.parameters, createRandom(hash)) as object;
+  const needed = Object.fromEntries(Object.entries(properties).filter(([name]) => required.includes(name)));
+  const filled = valueForSchema({ type: 'object', properties: needed, required }, createRandom(hash)) as object;
   return { tool, input: { ...filled, [member]: asList ? ['bash', '-c', command] : command } };
 }
