@@ -43,10 +43,7 @@ const signs = { same: '=', changed: '~', unsupported: '!' } as const;
 function showReport({ lines, records, missing }: Translation, options: ClientOptions): void {
   for (const line of lines) print(showsTable(options) ? describe(line) : JSON.stringify(line));
   const count = (wanted: FieldLine['outcome']): number => lines.filter(({ outcome }) => outcome === wanted).length;
-  note(
-    `${count('same')} fields have the same effect (=), ${count('changed')} another one (~), ` +
-      `${count('unsupported')} are not supported (!)`,
-  );
+  note(`same (=): ${count('same')}, changed (~): ${count('changed')}, not supported (!): ${count('unsupported')}`);
   const kinds = [...new Set(records.map(({ kind }) => kind))];
   const counts = kinds.map((kind) => `${records.filter((record) => record.kind === kind).length} ${kind}`);
   note(`records: ${counts.join(', ') || 'none'}`);

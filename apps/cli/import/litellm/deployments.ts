@@ -101,7 +101,7 @@ function readDeployment(node: SourceNode, parts: Parts, groups: Map<string, Mode
     facts: { description: null, capabilities: {}, price: {} },
   };
   groups.set(name, group);
-  // Older files have weights and limits beside `litellm_params`.
+  // Older files have weights and limits next to `litellm_params`.
   const findRouting = (param: string): SourceNode => {
     const [first, second] = [params.member(param), node.member(param)];
     if (first.isGiven) second.same('litellm_params has it too, which counts.');

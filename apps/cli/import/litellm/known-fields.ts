@@ -225,7 +225,7 @@ export const generalAdvice: Readonly<Record<string, Advice>> = {
   max_response_size_mb: none('Set SLUICE_RESPONSE_MAX.'),
   background_health_checks: none('Sluice makes no health checks of models; circuit breakers see failures of calls.'),
   health_check_interval: none('Sluice makes no health checks of models; circuit breakers see failures of calls.'),
-  health_check_details: none('GET /health returns no details.'),
+  health_check_details: none('Probe /health/ready (docs/monitoring.md).'),
   alerting: none('Set SLUICE_ALERT_WEBHOOK for budgets, and alerts on metrics for all else (docs/monitoring.md).'),
   alerting_threshold: none('Alert on the metrics of latency (docs/monitoring.md).'),
   alerting_args: none('Alert on metrics (docs/monitoring.md).'),

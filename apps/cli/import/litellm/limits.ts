@@ -102,7 +102,7 @@ export function readDollars(node: SourceNode): number | null {
   return null;
 }
 
-const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
+const unitSeconds: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
 
 /**
  * A duration such as `30d` as the reset of a budget; null if budgets have no such reset. LiteLLM resets `7d` on Mondays and
@@ -112,7 +112,7 @@ export function readReset(node: SourceNode, budget: SourceNode): Reset | null {
   if (!node.isGiven) return {};
   const text = node.text();
   const [, count = '', unit = ''] = /^(\d{1,9})\s*(mo|[smhdw])$/.exec(text ?? '') ?? [];
-  const days = (Number(count) * (lookUp(secondsOf, unit) ?? 0)) / 86_400;
+  const days = (Number(count) * (lookUp(unitSeconds, unit) ?? 0)) / 86_400;
   if (unit === 'mo' && Number(count) === 1) return (node.same(), { periodic_reset: 'monthly' });
   if (days === 30) return (node.same('On the first of the month, as in LiteLLM.'), { periodic_reset: 'monthly' });
   if (days === 7) return (node.same('On Mondays, as in LiteLLM.'), { periodic_reset: 'weekly' });

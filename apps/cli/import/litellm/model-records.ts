@@ -6,7 +6,7 @@ import type { FallbackList, Routing } from './routing.ts';
 import type { Members } from './target-members.ts';
 
 /** The kind of the records that give models their public names. */
-export const modelKind = 'model';
+const modelKind = 'model';
 
 /** A part of a model's strategy, with the number of its targets. */
 type Part = { members: Members; leaves: number };
@@ -119,7 +119,7 @@ class Models {
     return { strategy, targets: parts.map(({ members }) => members) };
   }
 
-  /** The fallbacks of a name. Those of all models apply to a model without its own. */
+  /** The fallbacks of a name. A model without its own has the fallbacks of all models. */
   #fallbackLists(name: string): FallbackList[] {
     const { fallbacks, defaultFallbacks } = this.#routing;
     return fallbacks.get(name) ?? fallbacks.get('*') ?? defaultFallbacks;
@@ -203,7 +203,7 @@ class Models {
     const leaves = deployments.map((deployment) => this.#leaf(deployment, matched).members);
     const [only] = leaves;
     if (leaves.length === 1 && only !== undefined) return { members: only, leaves: 1 };
-    const weights = weightsOf(deployments);
+    const weights = toWeights(deployments);
     const targets = leaves.map((leaf, index) => ({ ...leaf, ...(weights === null ? {} : { weight: weights[index] }) }));
     const balanced = { strategy: { mode: 'loadbalance' }, targets };
     const hasRates = deployments.some(({ rpm, tpm }) => rpm !== null || tpm !== null);
@@ -233,7 +233,7 @@ class Models {
  * The weights of deployments, or null if they have equal shares: `weight` if the first one has it, or else rpm, or else tpm;
  * a deployment without the value gets no calls. So does LiteLLM (litellm/router_strategy/simple_shuffle.py).
  */
-function weightsOf(deployments: readonly Deployment[]): number[] | null {
+function toWeights(deployments: readonly Deployment[]): number[] | null {
   const [first] = deployments;
   const by = (['weight', 'rpm', 'tpm'] as const).find((name) => first?.[name] != null);
   if (by === undefined) return null;

@@ -154,7 +154,7 @@ export class SourceNode {
   texts(): string[] | null {
     const { value } = this;
     const isList = Array.isArray(value) && value.every((item) => typeof item === 'string');
-    return isList ? (value as string[]) : this.#refuse('a list of texts', value);
+    return isList ? value : this.#refuse('a list of texts', value);
   }
 
   #read(): unknown {

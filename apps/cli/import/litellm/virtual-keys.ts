@@ -121,7 +121,7 @@ export function readCredential(
     const known = liteLlmSettings.find((each) => each.setting === setting);
     return { missing: describeMissing(known ?? { param: 'api_base', variables: [] }, variables) };
   }
-  return { ...credential, qualifier: qualifierOf(credential, pick('litellm_credential_name')) };
+  return { ...credential, qualifier: chooseQualifier(credential, pick('litellm_credential_name')) };
 }
 
 /** Says what an entry lacks. The variable that it could come from counts as missing. */
@@ -247,7 +247,7 @@ const commonWords = new Set([
   'ad',
 ]);
 
-function qualifierOf({ provider, settings, customHost, secrets }: Credential, stored: SourceNode): string {
+function chooseQualifier({ provider, settings, customHost, secrets }: Credential, stored: SourceNode): string {
   const words = (text: string): string[] => text.toLowerCase().match(/[a-z0-9]+/g) ?? [];
   if (typeof stored.value === 'string') return words(stored.value).join('-');
   const place = customHost === null ? (findProvider(provider)?.address ?? '') : '';
