@@ -27,17 +27,22 @@ litellm_settings:
   default_key_generate_params: { rpm_limit: 60 }
 `;
 
-/** The servers of all entries are the simulator, which answers any key. */
+/** The servers of all entries are the simulator, which answers any key. Under a budget, a model needs a price. */
 const config = () => `
+x-price: &price { input_cost_per_token: 0.000001, output_cost_per_token: 0.000002 }
 model_list:
   - model_name: chat
     litellm_params: { model: openai/sim-chat, api_base: '${at.platform.simulatorUrl}', api_key: os.environ/POOL_KEY, rpm: 600 }
+    model_info: *price
   - model_name: chat
     litellm_params: { model: openai/sim-chat-2, api_base: '${at.platform.simulatorUrl}', api_key: ${literal}, rpm: 300 }
+    model_info: *price
   - model_name: broken
     litellm_params: { model: openai/sim-fault-400, api_base: '${at.platform.simulatorUrl}', api_key: os.environ/POOL_KEY }
+    model_info: *price
   - model_name: 'any/*'
     litellm_params: { model: 'openai/*', api_base: '${at.platform.simulatorUrl}', api_key: os.environ/POOL_KEY }
+    model_info: *price
   - model_name: azure
     litellm_params:
       model: azure/gpt-4o

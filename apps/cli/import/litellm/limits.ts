@@ -91,8 +91,11 @@ export function readDeploymentLimits(
   const reset = dollars === null ? null : readReset(find('budget_duration'), budget);
   if (dollars === null || reset === null) return;
   const policy = limits.addBudget(`${place} budget`, dollars, reset, conditions);
-  budget.changed(`The usage-limit policy '${policy}' counts ${all}.`);
+  budget.changed(`The usage-limit policy '${policy}' counts ${all}. ${overBudget}`);
 }
+
+/** What happens to calls that a budget does not admit. LiteLLM counts a call without a price as 0. */
+export const overBudget = 'Calls above it, and calls without a known price, get 412.';
 
 /** A budget in US dollars; null if there is none. */
 export function readDollars(node: SourceNode): number | null {
@@ -146,8 +149,6 @@ export function readProviderBudgets(config: SourceNode, limits: Limits): void {
     const reset = dollars === null ? null : readReset(period, limit);
     if (dollars === null || reset === null) continue;
     const policy = limits.addBudget(`${provider.id} budget`, dollars, reset, [{ key: 'provider', value: provider.id }]);
-    limit.changed(
-      `The usage-limit policy '${policy}'. Calls above it get 412, and a fallback continues with its next target.`,
-    );
+    limit.changed(`The usage-limit policy '${policy}'. ${overBudget}`);
   }
 }

@@ -1,6 +1,6 @@
 import { cacheMaxAgeSeconds } from '#libs/contracts/calls/response-cache.ts';
 import { cacheAdvice, callbackAdvice, moduleAdvice, routerAdvice, type Advice } from './known-fields.ts';
-import { readDollars, readProviderBudgets, readReset, type Limits } from './limits.ts';
+import { overBudget, readDollars, readProviderBudgets, readReset, type Limits } from './limits.ts';
 import { lookUp, type SourceNode } from './source-node.ts';
 import {
   attemptsMax,
@@ -222,7 +222,7 @@ function readBudgets(module: SourceNode, limits: Limits): void {
     const reset = dollars === null ? null : readReset(period, budget);
     if (dollars === null || reset === null) return;
     const policy = limits.addBudget(name, dollars, reset, [], groupBy);
-    budget.changed(`The usage-limit policy '${policy}'. Calls above it get 412.`);
+    budget.changed(`The usage-limit policy '${policy}'. ${overBudget}`);
   };
   read(module.member('max_budget'), module.member('budget_duration'), 'all calls budget', []);
   const user = ['metadata._user'];
