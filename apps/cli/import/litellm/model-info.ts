@@ -32,6 +32,10 @@ const prices: Readonly<Record<string, string>> = {
   output_cost_per_reasoning_token: 'reasoning',
 };
 
+/** The bounds of a price in a price table. */
+const priceDecimals = 8;
+const priceMax = 9_999_999;
+
 /** Reads what an entry says about its model. `known` has the facts of earlier entries of the same name, which are used first. */
 export function readModelFacts(info: SourceNode, params: SourceNode, known: ModelFacts): void {
   for (const node of info.members()) {
@@ -43,8 +47,10 @@ export function readModelFacts(info: SourceNode, params: SourceNode, known: Mode
   for (const node of [...params.members(), ...info.members()]) {
     const name = lookUp(prices, node.name);
     const dollars = name === undefined || !node.isGiven ? null : node.number();
-    if (name !== undefined && dollars !== null)
-      setOnce(node, known.price, name, new Big(dollars).times(1_000_000).toFixed());
+    if (name === undefined || dollars === null) continue;
+    const perMillion = new Big(dollars).times(1_000_000).round(priceDecimals);
+    if (perMillion.gt(priceMax)) node.unsupported(`A price is at most ${priceMax} dollars per million tokens.`);
+    else setOnce(node, known.price, name, perMillion.toFixed());
   }
   const description = info.member('description');
   const text = description.isGiven ? description.text() : null;

@@ -59,7 +59,7 @@ const contracts: Readonly<Record<string, (body: Record<string, unknown>) => unkn
       reasoning: z.boolean().optional(),
       structured_output: z.boolean().optional(),
     }).parse(capabilities);
-    z.record(z.string(), z.string().regex(/^\d+(?:\.\d+)?$/)).parse(price);
+    z.record(z.string(), z.string().regex(/^\d{1,7}(?:\.\d{1,8})?$/)).parse(price);
     return ConfigInput.parse(toConfig(routing));
   },
 };
