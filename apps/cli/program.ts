@@ -10,6 +10,7 @@ import { addFileCommands } from './batches/file-commands.ts';
 import { addLogCommands } from './logs/log-commands.ts';
 import { addLoginCommands } from './server/login-commands.ts';
 import { addReplayCommand } from './batches/replay-traffic.ts';
+import { addImportCommands } from './import/import-commands.ts';
 import { addRecordCommands } from './records/record-commands.ts';
 import { addUsageCommand } from './logs/usage-command.ts';
 import { addConnectionOptions } from './server/client-command.ts';
@@ -48,6 +49,7 @@ function addClientCommands(program: Command): void {
   addRecordCommands(program);
   program.commandsGroup('Records as files:');
   addApplyCommands(program);
+  addImportCommands(program);
   program.commandsGroup('Shell:');
   addCompletionCommand(program);
   program.helpCommand('help [command]', 'show the help of a command');

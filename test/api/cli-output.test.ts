@@ -415,3 +415,31 @@ test('a traffic replay', async () => {
   ]);
   await expect(transcript.replaceAll(/ *\d+ ms/g, ' N ms')).toMatchFileSnapshot(golden('traffic-replays'));
 });
+
+// Last, because its budget applies to the calls of the workspace.
+test('imports of other gateways', async () => {
+  const config = {
+    model_list: [
+      { model_name: 'gpt-4o', litellm_params: { model: 'openai/gpt-4o', api_key: 'sk-literal-key', timeout: 60 } },
+      { model_name: 'gpt-4o', litellm_params: { model: 'azure/gpt-4o', api_base: 'https://contoso.openai.azure.com' } },
+      { model_name: 'local', litellm_params: { model: 'ollama/llama3', api_base: 'os.environ/OLLAMA' } },
+    ],
+    litellm_settings: { max_budget: 100, budget_duration: '30d', callbacks: ['prometheus'] },
+    general_settings: { master_key: 'sk-literal-master' },
+    unknown: 1,
+  };
+  await at.write('config.yaml', JSON.stringify(config));
+  const { model_list: _models, ...budget } = config;
+  await at.write('budget.yaml', JSON.stringify(budget));
+  const transcript = await transcriptOf(at, [
+    ['import', 'litellm', 'config.yaml', '--table', '--out', 'records.yaml'],
+    ['import', 'litellm', 'budget.yaml'],
+    ['import', 'litellm', 'budget.yaml', '--apply', '--table'],
+    ['import', 'litellm', 'budget.yaml', '--apply', '--table'],
+    ['import', 'litellm', 'config.yaml', '--apply', '--table'],
+    ['import', 'litellm', 'config.yaml', '--apply', '--plan'],
+    ['import', 'litellm', 'nowhere.yaml'],
+  ]);
+  expect(transcript).not.toContain('sk-literal');
+  await expect(transcript).toMatchFileSnapshot(golden('imports'));
+});

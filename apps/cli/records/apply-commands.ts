@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
-import { applyStep, planRecords, readState, withSlugs, type Slugs, type Step } from './apply-records.ts';
+import { applyStep, planRecords, readState, withSlugs, type Slugs, type State, type Step } from './apply-records.ts';
 import { clientCommand, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { unwritableFile } from '../terminal/file-problem.ts';
@@ -10,7 +10,15 @@ import { readSession } from '../server/login-commands.ts';
 import { note, print, showsTable } from '../terminal/output.ts';
 import { printable } from '../terminal/table.ts';
 import { isObject } from './read-documents.ts';
-import { isCredential, mapMembers, nameOf, readRecordFiles, writeSpec } from './record-files.ts';
+import {
+  isCredential,
+  mapMembers,
+  nameOf,
+  readRecordFiles,
+  secretVariable,
+  writeSpec,
+  type SecretSources,
+} from './record-files.ts';
 import { appliedKinds } from './record-kinds.ts';
 
 type Options = ClientOptions & {
@@ -45,11 +53,7 @@ export function addApplyCommands(program: Command): void {
     .action(async (options: Options) => {
       const client = await connect(options);
       const { steps, state } = await plan(client, options);
-      for (const step of steps) {
-        await applyStep(client, step, state, options.allowFiles ?? []);
-        show(step, options);
-      }
-      note(`done: ${readTokenCounts(steps, ['created', 'changed', 'deleted'])}`);
+      await applySteps(client, steps, state, { folders: options.allowFiles ?? [] }, options);
     });
 
   clientCommand(program, 'export', 'write existing records as files for apply, without secrets')
@@ -57,6 +61,21 @@ export function addApplyCommands(program: Command): void {
     .action(async (options: ClientOptions & { dir: string }) => {
       await exportRecords(await connect(options), options.dir);
     });
+}
+
+/** Does all steps and prints each of them. Throws the errors of `applyStep`; the steps before it are done. */
+export async function applySteps(
+  client: Client,
+  steps: readonly Step[],
+  state: State,
+  sources: SecretSources,
+  options: ClientOptions,
+): Promise<void> {
+  for (const step of steps) {
+    await applyStep(client, step, state, sources);
+    show(step, options);
+  }
+  note(`done: ${readTokenCounts(steps, ['created', 'changed', 'deleted'])}`);
 }
 
 async function plan(client: Client, options: Options) {
@@ -121,8 +140,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
         fields.filter((field) => has[field] !== null && has[field] !== undefined).map((field) => [field, has[field]]),
       );
       const name = String(kind.address === 'slug' ? (record['slug'] ?? slug) : record['name']);
-      const variableFor = (member: string): string =>
-        `\${env:${`${kind.kind}_${name}_${member}`.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}}`;
+      const variableFor = (member: string): string => `\${env:${secretVariable(kind.kind, name, member)}}`;
       const withReferences = (value: unknown, member: string): unknown =>
         isCredential(kind, member)
           ? variableFor(member.split('/').at(-1) ?? '')

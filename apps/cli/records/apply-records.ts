@@ -7,7 +7,7 @@ import { ApiError, CliError } from '../server/cli-error.ts';
 import { unwritableFile } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
 import { isObject } from './read-documents.ts';
-import { hasReference, nameOf, resolveReferences, type WantedRecord } from './record-files.ts';
+import { hasReference, nameOf, resolveReferences, type SecretSources, type WantedRecord } from './record-files.ts';
 import { appliedKinds, recordKinds, type RecordKind } from './record-kinds.ts';
 
 /** `before` and `after` are null for an absent value and `(secret)` for a secret one. */
@@ -24,7 +24,8 @@ export type Step = {
 
 /** The records that earlier applies of the folder created in one workspace of one server, by `kind/name`. */
 type Made = Record<string, { address: string; sha256: string }>;
-export type State = { file: string; place: string; all: Record<string, Made> };
+/** `file` is null for records without a folder, whose state is not stored. */
+export type State = { file: string | null; place: string; all: Record<string, Made> };
 
 const stateName = '.sluice-state.json';
 const secret = '(secret)';
@@ -66,14 +67,16 @@ export async function planRecords(
       continue;
     }
     const bySlug = await withSlugs(client, kind, current, slugs);
+    // A member that is a provider's setting is returned below `settings`.
+    const has = { ...(isObject(current['settings']) ? current['settings'] : {}), ...current };
     const isAsApplied = made[nameOf(record)]?.sha256 === specHash(spec);
     const changes = Object.entries(spec).flatMap(([field, after]): FieldChange[] => {
       if (hasReference(after)) return options.sendSecrets ? [{ field, before: secret, after: secret }] : [];
       // A member that the server does not return is compared with the last apply.
-      if (!(field in current)) return isAsApplied ? [] : [{ field, before: null, after }];
-      return covers(current[field], after) || covers(bySlug[field], after)
+      if (!(field in has)) return isAsApplied ? [] : [{ field, before: null, after }];
+      return covers(has[field], after) || covers(bySlug[field], after)
         ? []
-        : [{ field, before: bySlug[field] ?? null, after }];
+        : [{ field, before: bySlug[field] ?? has[field] ?? null, after }];
     });
     const address = String(current[kind.address] ?? current['id']);
     steps.push({ action: changes.length === 0 ? 'keep' : 'update', kind, name, changes, wanted: record, address });
@@ -94,12 +97,9 @@ export async function planRecords(
   return { steps, orphans };
 }
 
-/**
- * Does one step and records it in the state. Secret files are only read below `folders`. Throws ApiError, and CliError for
- * a missing secret.
- */
-export async function applyStep(client: Client, step: Step, state: State, folders: readonly string[]): Promise<void> {
-  const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec, folders)) as object;
+/** Does one step and records it in the state. Throws ApiError, and CliError for a missing secret. */
+export async function applyStep(client: Client, step: Step, state: State, sources: SecretSources): Promise<void> {
+  const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec, sources)) as object;
   const { action, kind, wanted } = step;
   const key = nameOf(step);
   const made = (state.all[state.place] ??= {});
@@ -124,12 +124,10 @@ export async function applyStep(client: Client, step: Step, state: State, folder
     }
     made[key] = { address: address ?? '', sha256: specHash(wanted.spec) };
   }
-  await writeWhole(state.file, `${JSON.stringify(state.all, null, 2)}\n`, 0o644).catch((error: unknown) => {
-    throw unwritableFile(
-      state.file,
-      error,
-      `${key} was applied, but --prune will not know that it came from this folder.`,
-    );
+  const { file } = state;
+  if (file === null) return;
+  await writeWhole(file, `${JSON.stringify(state.all, null, 2)}\n`, 0o644).catch((error: unknown) => {
+    throw unwritableFile(file, error, `${key} was applied, but --prune will not know that it came from this folder.`);
   });
 }
 

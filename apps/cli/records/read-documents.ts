@@ -4,11 +4,14 @@ import { unreadableFile } from '../terminal/file-problem.ts';
 
 const bytesMax = 16 * 1_048_576;
 
-/** The JSON or YAML documents of a file, or of stdin (`-`). Throws CliError if it is neither. */
-export async function readDocuments(file: string): Promise<unknown[]> {
+/**
+ * The JSON or YAML documents of a file, or of stdin (`-`). `merge` resolves merge keys (`<<: *name`), which YAML 1.2 does not
+ * have. Throws CliError if it is neither.
+ */
+export async function readDocuments(file: string, { merge = false } = {}): Promise<unknown[]> {
   const text = file === '-' ? await readStdin() : await readText(file);
   const { parseAllDocuments } = await import('yaml');
-  const documents = parseAllDocuments(text, { prettyErrors: true });
+  const documents = parseAllDocuments(text, { prettyErrors: true, merge });
   return [...documents].flatMap((document) => {
     const [error] = document.errors;
     if (error)
@@ -21,8 +24,8 @@ export async function readDocuments(file: string): Promise<unknown[]> {
 }
 
 /** The one object of a file. Throws CliError if the file has no document or several, or if the document is not an object. */
-export async function readObject(file: string): Promise<Record<string, unknown>> {
-  const documents = await readDocuments(file);
+export async function readObject(file: string, options: { merge?: boolean } = {}): Promise<Record<string, unknown>> {
+  const documents = await readDocuments(file, options);
   const [first] = documents;
   if (documents.length === 1 && isObject(first)) return first;
   throw new CliError(`${file} must contain exactly one JSON or YAML object.`, { exitCode: exitCodes.usage });

@@ -110,7 +110,7 @@ test('webhooks of guardrails and configs can refer to secrets', () => {
 test('a file is read only if it is in an allowed folder, also through a link, and only if it is small', async () => {
   const read = async (name: string, folders: string[]) => {
     const spec = readSpec(kindNamed('virtual_key'), { key: `\${file:${path.join(folder, name)}}` });
-    return await resolveReferences(spec, folders).catch((error: Error) => error.message);
+    return await resolveReferences(spec, { folders }).catch((error: Error) => error.message);
   };
   const allowed = [path.join(folder, 'allowed')];
   expect(await read('allowed/key', allowed)).toEqual({ key: 'sk-allowed' });

@@ -29,6 +29,10 @@ const secretPaths = new Map(
 export const isCredential = ({ kind, applied }: RecordKind, path: string): boolean =>
   applied?.areCredentials === true && secretPaths.get(kind)?.test(path) === true;
 
+/** The variable that a file refers to for a secret whose value is not known to its writer. */
+export const secretVariable = (kind: string, name: string, member: string): string =>
+  `${kind}_${name}_${member}`.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_');
+
 /** A secret that is read when its record is applied. */
 class SecretSource {
   readonly from: 'env' | 'file';
@@ -54,8 +58,14 @@ export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
     .sort();
   if (files.length === 0) throw new CliError(`${folder} contains no record files (*.yaml, *.yml, *.json).`);
   if (files.length > filesMax) throw new CliError(`${folder} contains more than ${filesMax} record files.`);
-  const records: WantedRecord[] = [];
-  for (const file of files) for (const document of await readDocuments(file)) records.push(toRecord(document, file));
+  const documents: { document: unknown; file: string }[] = [];
+  for (const file of files) for (const document of await readDocuments(file)) documents.push({ document, file });
+  return toRecords(documents);
+}
+
+/** The records that documents describe, in the order in which they are applied. Throws CliError as `readRecordFiles` does. */
+export function toRecords(documents: readonly { document: unknown; file: string }[]): WantedRecord[] {
+  const records = documents.map(({ document, file }) => toRecord(document, file));
   const seen = new Map<string, string>();
   for (const record of records) {
     const before = seen.get(nameOf(record));
@@ -138,22 +148,24 @@ export const hasReference = (value: unknown): boolean =>
   value instanceof SecretSource ||
   (typeof value === 'object' && value !== null && Object.values(value).some(hasReference));
 
-/**
- * The value with its secrets. Files are only read below `folders`. Throws CliError, without the secret, if one is missing.
- */
-export async function resolveReferences(value: unknown, folders: readonly string[]): Promise<unknown> {
+/** Where the secrets of records come from: variables, and files below `folders`. */
+export type SecretSources = { folders: readonly string[]; variable?: (name: string) => string | undefined };
+
+/** The value with its secrets. Throws CliError, without the secret, if one is missing. */
+export async function resolveReferences(value: unknown, sources: SecretSources): Promise<unknown> {
+  const { folders, variable = variableOf } = sources;
   if (value instanceof SecretSource) {
     const { from, name } = value;
-    const secret = from === 'env' ? variableOf(name) : await readSecretFile(name, folders);
+    const secret = from === 'env' ? variable(name) : await readSecretFile(name, folders);
     if (secret !== undefined && secret !== '') return secret;
     throw new CliError(from === 'env' ? `The variable ${name} is not set.` : `${name} is empty or not readable.`, {
       hint: 'A record refers to it as a secret.',
     });
   }
-  if (Array.isArray(value)) return await Promise.all(value.map((member) => resolveReferences(member, folders)));
+  if (Array.isArray(value)) return await Promise.all(value.map((member) => resolveReferences(member, sources)));
   if (!isObject(value)) return value;
   const members = await Promise.all(
-    Object.entries(value).map(async ([name, member]) => [name, await resolveReferences(member, folders)] as const),
+    Object.entries(value).map(async ([name, member]) => [name, await resolveReferences(member, sources)] as const),
   );
   return Object.fromEntries(members);
 }
