@@ -272,6 +272,7 @@ function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
     keyId,
     target,
     model,
+    publicModel: call.leaf.publicModel?.name,
     operation,
     work: isFree === true ? 'none' : 'call',
     metadata,

@@ -11,6 +11,7 @@ const call: CallFacts = {
   credential: 'main',
   provider: 'openai',
   model: 'gpt-5',
+  publicModel: null,
   config: { id: 'config_1', slug: 'fast' },
   prompt: null,
 };
