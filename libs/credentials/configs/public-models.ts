@@ -8,7 +8,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { nearestNames } from './nearest-names.ts';
 import type { PlanCache } from './plan-cache.ts';
 import { noSuchModel } from '../not-found.ts';
-import type { RequestedCredential } from '../requested.ts';
+import type { ConfigDefaults, RequestedCredential } from '../requested.ts';
 import { isOpenLeaf } from '../resolve.ts';
 
 /** The callers that can use a public model. Each list that is set must contain the caller. */
@@ -79,13 +79,13 @@ export function permits({ allowed }: Pick<PublicModel, 'allowed'>, { workspaceId
 }
 
 /** Whether the workspace has a public model, whoever can use it there. */
-export const hasModels = (owners: readonly OwnedModels[], workspaceId: string): boolean =>
+const hasModels = (owners: readonly OwnedModels[], workspaceId: string): boolean =>
   owners.some(({ byName, wildcards }) =>
     [...byName.values(), ...wildcards].some(({ allowed }) => allowed?.workspaces?.includes(workspaceId) ?? true),
   );
 
 /** The models with exact names that the caller can use, each name once. */
-export function listPublicModels(owners: readonly OwnedModels[], caller: ModelCaller): PublicModel[] {
+function listPublicModels(owners: readonly OwnedModels[], caller: ModelCaller): PublicModel[] {
   const names = new Set(owners.flatMap(({ byName }) => [...byName.keys()]));
   return [...names]
     .flatMap((name) => matchModel(owners, name, caller)?.model ?? [])
@@ -115,6 +115,45 @@ export function matchModel(owners: readonly OwnedModels[], name: string, caller:
     }
   }
   return best !== null && permits(best.model, caller) ? best : null;
+}
+
+/**
+ * The public models for lists of models, newest first; null if the request names a credential or a config, or the workspace
+ * has no public models.
+ */
+export function findListedModels(
+  snapshot: PublicModelRecords,
+  {
+    credentials,
+    defaults,
+    caller,
+  }: { credentials: RequestedCredential; defaults: ConfigDefaults; caller: ModelCaller },
+): PublicModel[] | null {
+  if (namesCredential(credentials) || credentials.config !== null || defaults.configId !== null) return null;
+  const { owners } = snapshot.findPublicModels(caller.workspaceId);
+  if (!hasModels(owners, caller.workspaceId)) return null;
+  const newestFirst = (one: PublicModel, other: PublicModel): number =>
+    other.createdAtMs - one.createdAtMs || (one.name < other.name ? -1 : 1);
+  return listPublicModels(owners, caller).toSorted(newestFirst);
+}
+
+/** Finds a model by a name that the caller can call. Throws not_found (`model_not_found`). */
+export function findUsableModel(snapshot: PublicModelRecords, name: string, caller: ModelCaller): PublicModel {
+  const { owners } = snapshot.findPublicModels(caller.workspaceId);
+  const match = matchModel(owners, name, caller);
+  if (match === null) throw unknownModel(snapshot, owners, name, caller);
+  return match.model;
+}
+
+function unknownModel(
+  snapshot: PublicModelRecords,
+  owners: readonly OwnedModels[],
+  name: string,
+  caller: ModelCaller,
+): GatewayError {
+  snapshot.refuseUnreadableModels(caller.workspaceId);
+  const names = listPublicModels(owners, caller).map((model) => model.name);
+  return noSuchModel(caller.workspaceId, name, nearestNames(name, names));
 }
 
 /** The names that the caller can use, as they are in the database now. Throws unavailable if it does not answer. */
@@ -164,17 +203,7 @@ export function usePublicModels({ snapshot, plans }: Deps, plan: Plan, query: Qu
   if (named === undefined) return plan;
   const { owners, version } = snapshot.findPublicModels(caller.workspaceId);
   const isSingle = plan.leaves.length === 1;
-  const unknown = (): GatewayError => {
-    snapshot.refuseUnreadableModels(caller.workspaceId);
-    return noSuchModel(
-      caller.workspaceId,
-      named,
-      nearestNames(
-        named,
-        listPublicModels(owners, caller).map(({ name }) => name),
-      ),
-    );
-  };
+  const unknown = (): GatewayError => unknownModel(snapshot, owners, named, caller);
   if (plan === plainPlan) {
     const match = matchModel(owners, named, caller);
     if (match === null) throw unknown();
