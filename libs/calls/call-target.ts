@@ -160,6 +160,7 @@ class Steps implements CallTarget {
       request,
       target,
       model,
+      publicModel: call.leaf.publicModel?.name,
       metadata,
       mayRepeat: (status) => retry?.repeatRejected(status) === true,
       ran: (run) => (call.guardrailRuns ??= []).push(run),
