@@ -369,3 +369,18 @@ describe('a batch without a target', () => {
     expect(await ended(client, whole)).toMatchObject({ status: 'completed' });
   });
 });
+
+test('secrets of guardrails in a target are neither shown nor recorded, and stay when other members change', async () => {
+  const secret = 'CANARY-of-a-webhook';
+  const headers = { authorization: secret };
+  const check = { 'default.webhook': { webhookURL: upstream.url.href, headers }, deny: true };
+  const target = { provider: '@first', model: 'sim-small', input_guardrails: [check] };
+  const slug = await make({ name: 'guarded', targets: [target] });
+  await send('PUT', `/public-models/${slug}`, { description: 'With a check' });
+  expect(JSON.stringify(await send('GET', `/public-models/${slug}`))).not.toContain(secret);
+  expect(JSON.stringify(await send('GET', '/events?limit=100'))).not.toContain(secret);
+  upstream.script((reply) => reply.json(200, { verdict: true }));
+  const before = upstream.requests.length;
+  await ask('guarded');
+  expect(upstream.requests.slice(before)).toMatchObject([{ headers }]);
+});
