@@ -23,6 +23,7 @@ import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { versionHeader } from '#libs/providers/messages/version-header.ts';
 import { callErrors } from '../document-texts.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
 import { toAnthropicModel, toAnthropicPage, toOpenAiModel } from './public-model-lists.ts';
@@ -153,8 +154,8 @@ export function modelRoutes(deps: ModelDeps & RelayDeps & { snapshot: PublicMode
       'Lists the public models that the key can use, if the workspace has any. Otherwise, it lists the models of all ' +
       'virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With `x-gateway-virtual-key` or ' +
       '`x-gateway-provider`, it lists the models of that provider under their original names. Providers that do not ' +
-      "answer in time are omitted. With the header `anthropic-version`, public models are listed in Anthropic's format, " +
-      'to which the other query parameters belong.',
+      `answer in time are omitted. With the header \`${versionHeader}\`, public models are listed in Anthropic's format, ` +
+      'to which `limit`, `after_id` and `before_id` belong.',
     errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
     responses: { 200: { description: 'The models.', schema: z.union([ModelList, AnthropicModelList]) } },
     ...withInput({ query: ModelQuery, headers: credentialHeaders }, async ({ query }, request, response) => {
@@ -204,7 +205,7 @@ const ModelQuery = z.object({
 });
 
 /** Anthropic's clients send this header with every request. */
-const isAnthropic = ({ headers }: Request): boolean => headers['anthropic-version'] !== undefined;
+const isAnthropic = ({ headers }: Request): boolean => headers[versionHeader] !== undefined;
 
 function deleteModel(deps: RelayDeps): Route {
   const operation = { area: 'stored_objects', method: 'DELETE', path: '/v1/models/:model' } as const;

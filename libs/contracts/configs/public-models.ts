@@ -7,7 +7,7 @@ import { configLimits, configMembers } from './config.ts';
 // Public models: names that clients send as `model`, and the targets that serve them. The routing members are those of a
 // config (libs/contracts/configs/config.ts), with a `model` at each target.
 
-export const publicModelLimits = { nameLengthMax: 200, allowedMax: 1_000, priceBytesMax: 8_192 } as const;
+const publicModelLimits = { nameLengthMax: 200, allowedMax: 1_000, priceBytesMax: 8_192 } as const;
 
 /** Invisible characters would make two names look alike. */
 const nameShape = /^(?!@)[^\s\p{C}]+$/u;

@@ -79,8 +79,8 @@ export function findPlan(deps: PlanDeps, query: PlanQuery): FoundPlan {
 }
 
 /**
- * Returns the plan with the targets of the public models that it names, or that the call names without a config. A call with
- * a credential of its own sends its model to the provider of that credential. Throws like `usePublicModels`.
+ * Returns the plan with the targets of the public models that it names, or that the call names without a config. A call that names
+ * its own credential sends its model to the provider of that credential. Throws like `usePublicModels`.
  */
 export function routePublicModels(
   deps: Pick<PlanDeps, 'snapshot' | 'plans'>,

@@ -123,10 +123,7 @@ describe('the plan of a public model', () => {
     const [first, second] = use([inner], null, outer).leaves;
     expect(first).toMatchObject({ path: 'config.targets[0].targets[0]', retry: { attempts: 1 } });
     expect(first.cache).not.toBeNull();
-    expect([...first.overrides].toSorted()).toEqual([
-      ['model', '"inner"'],
-      ['user', '"x"'],
-    ]);
+    expect(Object.fromEntries(first.overrides)).toEqual({ model: '"inner"', user: '"x"' });
     expect(first.defaults.get('top_p')).toBe('1');
     expect(first.inputGuardrails).toEqual([{ stored: 'outer-check' }]);
     expect(second?.name).toBe('second');

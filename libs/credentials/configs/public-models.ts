@@ -68,7 +68,7 @@ export function groupModels(models: Iterable<PublicModel>): Map<string, OwnedMod
 }
 
 /** Whether a caller can use a public model. */
-export function permits({ allowed }: Pick<PublicModel, 'allowed'>, { workspaceId, keyId, role }: ModelCaller): boolean {
+function permits({ allowed }: Pick<PublicModel, 'allowed'>, { workspaceId, keyId, role }: ModelCaller): boolean {
   if (allowed === null) return true;
   const { workspaces, keys, roles } = allowed;
   return (
@@ -78,7 +78,7 @@ export function permits({ allowed }: Pick<PublicModel, 'allowed'>, { workspaceId
   );
 }
 
-/** Whether the workspace has a public model, whoever can use it there. */
+/** Whether the workspace has a public model, independent of the caller. */
 const hasModels = (owners: readonly OwnedModels[], workspaceId: string): boolean =>
   owners.some(({ byName, wildcards }) =>
     [...byName.values(), ...wildcards].some(({ allowed }) => allowed?.workspaces?.includes(workspaceId) ?? true),
@@ -270,7 +270,7 @@ function createSplice(owners: readonly OwnedModels[], caller: ModelCaller) {
   return { into, seen: () => ({ used, isHiding }) };
 }
 
-/** The targets of a public model in the place of a leaf, whose settings apply where the model has none of its own. */
+/** The targets of a public model in the place of a leaf, whose settings apply where the model has none. */
 function joinLeaf(outer: Leaf, model: Plan): PlanPart {
   const withoutModel = new Map([...outer.overrides].filter(([name]) => name !== 'model'));
   return replaceLeaves(model, (inner) =>
