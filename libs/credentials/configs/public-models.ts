@@ -98,6 +98,7 @@ type Match = { model: PublicModel; matched: string | null };
  * Finds the model that a name refers to: the one with exactly this name, else the wildcard with the longest literal part.
  * Models of the workspace take precedence over those of the organisation. A model that the caller cannot use does not give
  * way to a less specific one: null, as for an unknown name.
+ * @testOnly
  */
 export function matchModel(owners: readonly OwnedModels[], name: string, caller: ModelCaller): Match | null {
   for (const { byName } of owners) {
