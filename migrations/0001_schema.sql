@@ -840,6 +840,8 @@ create table request_log_row (
   sha256_salt text,
   request_sha256 text,
   answer_sha256 text,
+  -- The name of the public model in the call.
+  public_model text,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
 -- Lists and searches use only these two, because each further index would cost time with every row.
@@ -903,6 +905,7 @@ create table request_log_pack (
   price_version text,
   bodies_blob text,
   guardrails jsonb,
+  public_model text,
   id uuid[],
   provider_request_id text[],
   finish_reason text[],
@@ -936,6 +939,7 @@ alter table request_log_pack
   alter prompt_slug set storage main, alter mode set storage main, alter last_used_option set storage main,
   alter cache_status set storage main, alter error_code set storage main, alter usage_details set storage main,
   alter price_version set storage main, alter bodies_blob set storage main, alter guardrails set storage main,
+  alter public_model set storage main,
   alter id set storage main,
   alter provider_request_id set storage main, alter finish_reason set storage main, alter started_at set storage main,
   alter duration_ms set storage main, alter upstream_ms set storage main, alter input_tokens set storage main,
@@ -960,7 +964,7 @@ create view request_log with (security_invoker = true) as
     first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
     batch_line, steps, bodies_blob, process_id, sequence, guardrails, sha256_salt, request_sha256, answer_sha256,
-    id as first_id, id as last_id
+    public_model, id as first_id, id as last_id
   from request_log_row
   union all
   select pack.recorded_on, line.id, pack.workspace_id, pack.key_id, pack.user_id, pack.kind, pack.operation,
@@ -975,7 +979,7 @@ create view request_log with (security_invoker = true) as
     line.output_tokens, line.reasoning_tokens, pack.audio_input_tokens, pack.audio_output_tokens, pack.usage_details,
     line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
     pack.bodies_blob, pack.process_id, line.sequence, pack.guardrails, line.sha256_salt,
-    line.request_sha256, line.answer_sha256,
+    line.request_sha256, line.answer_sha256, pack.public_model,
     pack.first_id, pack.last_id
   from request_log_pack as pack cross join lateral unnest(
     pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,

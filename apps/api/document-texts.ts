@@ -23,6 +23,9 @@ export const sharedErrors = {
 /** Errors of every operation that calls a model. */
 export const callErrors = {
   missing_credentials: 'the request does not name a provider',
+  model_not_found: 'the request names no provider, and the model is not a public model that the key can use',
+  model_cycle: 'the targets of public models lead back to the same model',
+  model_too_large: 'the public model has too many targets, together with those that it names',
   virtual_key_not_found: 'the virtual key does not exist in this workspace',
   virtual_key_expired: 'the virtual key has expired',
   config_not_found: 'the config does not exist',

@@ -1,3 +1,4 @@
+import { readPublicNames, type ModelCaller } from '#libs/credentials/configs/public-models.ts';
 import { readFileSync } from 'node:fs';
 import type { Kysely } from 'kysely';
 import type { RunQuery } from '#libs/analytics/run-query.ts';
@@ -174,6 +175,7 @@ function shareDeps(deps: RouteDeps, routes: () => readonly Route[]) {
   return {
     ...deps,
     ...deps.dryRuns,
+    publicNames: (caller: ModelCaller) => readPublicNames(access.snapshot, caller),
     ...liveDeps,
     calls: deps.calls,
     snapshot: access.snapshot,

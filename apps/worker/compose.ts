@@ -52,6 +52,7 @@ import { maintenanceTasks } from './jobs/maintenance-tasks.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations, type WorkerOperations } from './operations.ts';
 import { bodyToSend, type Prompts } from '#libs/stored-prompts/prompts.ts';
+import { batchCaller } from './batch-caller.ts';
 import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
@@ -297,7 +298,8 @@ function composeCallLine(
     snapshot.live(workspaceKind).byId.get(workspaceId)?.defaults?.hashesBodies === true;
   return createCallLine({
     calls,
-    planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
+    planOf: (batch, model) =>
+      batchTargets.planOf(batch.workspace_id, batch.target, { model, caller: batchCaller(snapshot, batch) }),
     resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
     renderLine: createRenderLine(access.prompts),
     outputs,

@@ -11,9 +11,11 @@ export type AdmissionRequest = {
   workspaceId: string;
   /** The API key of the client; null if there is none, as for a batch line. */
   keyId: string | null;
-  target: Pick<Target, 'provider' | 'label' | 'credentialId' | 'integration' | 'models'>;
+  target: Pick<Target, 'provider' | 'label' | 'credentialId' | 'integration' | 'models' | 'ownPrice'>;
   /** The model that is requested from the provider; null: the provider chooses it. */
   model: string | null;
+  /** The name of the public model in the call. Absent: it names none. */
+  publicModel?: string | undefined;
   operation: CallOperation;
   /** `none`: the call runs no model. `training`: a job whose price is not known. */
   work: 'none' | 'call' | 'training';

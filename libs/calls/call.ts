@@ -5,6 +5,7 @@ import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { OwnPrice } from '#libs/prices/price-table.ts';
 import type { Price } from '#libs/prices/price-usage.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
@@ -53,6 +54,8 @@ export type Target = {
   sharedAccount?: string;
   /** Absent: all. */
   models?: AllowedModels;
+  /** The price of the public model that was called, which replaces the listed one. Absent: it has none. */
+  ownPrice?: OwnPrice;
   /**
    * For a credential in a secret manager: fetches it again, because the provider has refused it. null: it has not
    * changed. Limited in time. Never rejects if the secret is unavailable.

@@ -3,7 +3,7 @@ import type { Price } from '#libs/prices/price-usage.ts';
 import { findBaseModel } from './allowed-models.ts';
 import type { PaidAnswer, Target } from './call.ts';
 
-type Asked = { target: Pick<Target, 'provider' | 'integration' | 'models'>; model: string | null };
+type Asked = { target: Pick<Target, 'provider' | 'integration' | 'models' | 'ownPrice'>; model: string | null };
 
 /**
  * Returns the price of a whole answer; null: it is not known. It is computed once, by the first budget that counts it or
@@ -18,7 +18,7 @@ export function priceAnswer(
   if (paid.price !== undefined) return paid.price;
   const { responseModel, usage } = paid;
   const models = [responseModel, model, findBaseModel(target, model)];
-  const { provider, integration = null } = target;
-  paid.price = pricing.priceOf({ workspaceId, integration }, { provider, models, usage });
+  const { provider, integration = null, ownPrice } = target;
+  paid.price = pricing.priceOf({ workspaceId, integration }, { provider, models, ownPrice, usage });
   return paid.price;
 }

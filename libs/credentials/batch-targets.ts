@@ -9,7 +9,8 @@ import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import { createBatchPlans, type BatchPlanDeps } from './batch-plan.ts';
 import { refuseUnstorable } from './configs/config-document.ts';
 import { splitSecrets } from './configs/config-secrets.ts';
-import { findConfig, guardPlan, withoutConfig, type FoundPlan } from './configs/plan.ts';
+import { findConfig, guardPlan, routePublicModels, withoutConfig, type FoundPlan } from './configs/plan.ts';
+import type { ModelCaller } from './configs/public-models.ts';
 import { parseConfigText } from './configs/read-config.ts';
 import { nothingRequested, type RequestedCredential } from './requested.ts';
 import { chooseCredential, namesDestination, type Credential, type ResolvedTarget } from './resolve.ts';
@@ -51,10 +52,15 @@ export type BatchTargets = {
    */
   store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
   /**
-   * Returns the batch's config with the current guardrails of the workspace; without both, the plain plan. Throws
-   * unavailable when the guardrails cannot be read, and `config_unreadable`.
+   * Returns the batch's config with the current guardrails of the workspace; without both, the plain plan. If the batch has no
+   * credential, `line` can name a public model, whose current targets are used. Absent: the plan for no line in particular.
+   * Throws unavailable when the guardrails cannot be read, `config_unreadable`, and like `usePublicModels`.
    */
-  planOf(workspaceId: string, target: BatchTarget): Promise<FoundPlan>;
+  planOf(
+    workspaceId: string,
+    target: BatchTarget,
+    line?: { model: string | null; caller: Omit<ModelCaller, 'workspaceId'> },
+  ): Promise<FoundPlan>;
   /**
    * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
    * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
@@ -140,9 +146,15 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       return { type: 'inline_config', config: config.document, secret_id: secretId, caller };
     },
 
-    async planOf(workspaceId, target) {
+    async planOf(workspaceId, target, line) {
       const found = 'caller' in target ? await plans.planOf(workspaceId, target) : withoutConfig;
-      return await withRefresh(snapshot, () => guardPlan(snapshot, workspaceId, found));
+      const caller = 'caller' in target ? target.caller : target;
+      const query = { workspaceId, credentials: nothingRequested };
+      return await withRefresh(snapshot, () => {
+        const isOpen = line !== undefined && caller.type === 'none';
+        const routed = isOpen ? routePublicModels(deps, { ...query, ...line }, found) : found;
+        return guardPlan(snapshot, workspaceId, routed);
+      });
     },
 
     async resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {

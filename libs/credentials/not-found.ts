@@ -45,6 +45,28 @@ export const unreadableGuardrail = (slug: string): GatewayError =>
     `This release cannot read the guardrail '${slug}'. Store it again with PUT /v1/guardrails/${slug}.`,
   );
 
+/** How a request names a provider, for messages. */
+export const waysToNameProvider =
+  'There are four ways to name one: a virtual key (header x-gateway-virtual-key, or the model as @virtual-key/model); ' +
+  'x-gateway-provider with your provider key as Authorization: Bearer and the gateway key in x-gateway-api-key; ' +
+  'x-gateway-config; or a provider and its key together with x-gateway-custom-host.';
+
+/**
+ * The refusal of a model in a call without a credential that is not the name of a public model which the caller can use.
+ * `nearest`: similar names.
+ */
+export function noSuchModel(workspaceId: string, name: string, nearest: readonly string[]): GatewayError {
+  const listed = nearest.map((each) => `'${each}'`);
+  const remedy =
+    listed.length === 0
+      ? `The request does not name a provider either. ${waysToNameProvider}`
+      : `Similar names: ${listed.join(', ')}. GET /v1/models lists all names that you can use.`;
+  const message = `The model '${name.slice(0, 200)}' does not exist or you do not have access to it. ${remedy}`;
+  // So that the lines of a batch do not all look for the same missing name.
+  const id = `${workspaceId} ${name.slice(0, 200)}`;
+  return new NotInSnapshot('not_found', 'model_not_found', message, { param: 'model', id });
+}
+
 export const unknownProvider = (name: string, param: string): GatewayError =>
   new GatewayError(
     'invalid_request',

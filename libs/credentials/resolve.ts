@@ -10,7 +10,7 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { settingsForModel } from './deployments.ts';
 import { authenticates, readSettings, type ProviderSettings } from './provider-settings.ts';
-import { unknownProvider } from './not-found.ts';
+import { unknownProvider, waysToNameProvider } from './not-found.ts';
 import { atLeaf } from './configs/read-config.ts';
 import { splitSlug, type OwnProvider, type RequestedCredential } from './requested.ts';
 import type { LiveCredential } from './stored.ts';
@@ -101,6 +101,13 @@ export function chooseCredential(
 /** Whether a target of a plan names its own destination. */
 export const namesDestination = ({ credentials }: Leaf): boolean =>
   credentials.virtualKey !== null || credentials.provider !== null || credentials.apiKey !== null;
+
+/** Whether a target leaves it to the call, or to a public model, where its calls go. */
+export const isOpenLeaf = (leaf: Leaf): boolean => {
+  const { customHost, settings, secrets } = leaf.credentials;
+  const hasOwn = customHost !== null || Object.keys(settings).length > 0 || Object.keys(secrets).length > 0;
+  return !namesDestination(leaf) && !hasOwn && leaf.prompt === null;
+};
 
 /** The names of a credential's fields in messages. */
 type FieldNames = { provider: string; customHost: string; key: string };
@@ -281,9 +288,7 @@ export const missingCredentials = (): GatewayError =>
   new GatewayError(
     'invalid_request',
     'missing_credentials',
-    'The request does not name a provider. There are four ways to name one: a virtual key (header x-gateway-virtual-key, or the model as ' +
-      '@virtual-key/model); x-gateway-provider with your provider key as Authorization: Bearer and the gateway key in ' +
-      'x-gateway-api-key; x-gateway-config; or a provider and its key together with x-gateway-custom-host.',
+    `The request does not name a provider. ${waysToNameProvider}`,
     { param: 'x-gateway-virtual-key' },
   );
 

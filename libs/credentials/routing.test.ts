@@ -51,6 +51,8 @@ const snapshot = {
   findCredentialById: () => undefined,
   findGuardrail: () => undefined,
   guardrailsVersion: () => keys,
+  findPublicModels: () => ({ owners: [], version: keys }),
+  refuseUnreadableModels: () => {},
   absent: new Set<string>(),
   refresh: async () => {
     refreshes += 1;

@@ -1,5 +1,14 @@
 import type { MappedSecrets } from './mapped-secrets.ts';
-import { findPlan, type FoundPlan, type PlanDeps, type PlanQuery } from './configs/plan.ts';
+import {
+  findConfig,
+  findPlan,
+  guardPlan,
+  withoutConfig,
+  type ConfigQuery,
+  type FoundPlan,
+  type PlanDeps,
+  type PlanQuery,
+} from './configs/plan.ts';
 import { resolveTarget, type CredentialQuery, type ResolveDeps, type ResolvedTarget } from './resolve.ts';
 import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
 
@@ -14,11 +23,14 @@ export type Routing = {
   planOf(query: PlanQuery): Promise<FoundPlan>;
   /** Returns where the calls of one target of a plan go. Also throws like `MappedSecrets`. */
   resolveLeaf(query: CredentialQuery): Promise<ResolvedTarget>;
-  /** Returns the target of a request that is not a call: the first one of its plan. Throws like both of the above. */
+  /**
+   * Returns the target of a request that is not a call, and so uses no public model: the first one of its config. Throws like
+   * both of the above.
+   */
   targetOf(request: TargetRequest): Promise<ResolvedTarget>;
 };
 
-export type TargetRequest = Omit<PlanQuery, 'headers'> & {
+export type TargetRequest = Omit<ConfigQuery, 'headers'> & {
   /** The body's model; null for requests without one. */
   model: string | null;
 };
@@ -36,7 +48,8 @@ export function createRouting(deps: RoutingDeps): Routing {
     resolveLeaf: async (query) => complete(await withRefresh(snapshot, () => resolveTarget(deps, query))),
     async targetOf(request) {
       const found = await withRefresh(snapshot, () => {
-        const { plan, param } = findPlan(deps, { ...request, headers: null });
+        const configured = findConfig(deps, { ...request, headers: null }) ?? withoutConfig;
+        const { plan, param } = guardPlan(snapshot, request.workspaceId, configured);
         return resolveTarget(deps, { ...request, leaf: plan.leaves[0], param, isLeafsModel: false });
       });
       return complete(found);

@@ -13,7 +13,7 @@ const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)
  * Kinds of records of which the organisation has some that every workspace sees (`shared`).
  * @testOnly
  */
-export const sharedKinds = ['guardrail', 'integration', 'label', 'secret_reference'];
+export const sharedKinds = ['guardrail', 'integration', 'label', 'model', 'secret_reference'];
 const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((kind) => `'${kind}'`).join(', ')})`;
 
 /** Tables whose rows of the organisation are partly visible to all workspaces, which cannot write them. */

@@ -11,6 +11,7 @@ const call: CallFacts = {
   credential: 'main',
   provider: 'openai',
   model: 'gpt-5',
+  publicModel: null,
   config: { id: 'config_1', slug: 'fast' },
   prompt: null,
 };
@@ -30,6 +31,13 @@ const budget = (conditions: [string, string][], groupBy: string[] = []) =>
     conditions: conditions.map(([key, value]) => ({ key, value })),
     group_by: groupBy.map((key) => ({ key })),
   });
+
+test('a limit by model applies to the public name as well, and counts by the model of the provider', () => {
+  const limit = budget([['model', 'cheap']], ['model']);
+  expect(matches(limit, { ...call, publicModel: 'cheap' })).toBe(true);
+  expect(matches(limit, { ...call, publicModel: 'other' })).toBe(false);
+  expect(findCounter(limit, { ...call, publicModel: 'cheap' }).valueKey).toBe('model=gpt-5');
+});
 
 test('a limit by model applies to every spelling of that model, and counts them together', () => {
   const spellings = ['gpt-5', 'GPT-5', 'gpt-5-2026-01-02', 'openai/gpt-5'].map((model) => ({ ...call, model }));

@@ -15,6 +15,8 @@ export type CallFacts = {
   credential: string;
   provider: string;
   model: string | null;
+  /** The name of the public model in the call; null for none. */
+  publicModel: string | null;
   config: { id: string; slug: string } | null;
   prompt: { id: string; slug: string } | null;
 };
@@ -216,7 +218,7 @@ function valuesOf(call: CallFacts, key: string): readonly string[] {
     case 'provider':
       return [call.provider];
     case 'model':
-      return listed(call.model);
+      return [...listed(call.model), ...listed(call.publicModel)];
     case 'config':
       return call.config === null ? none : [call.config.slug, call.config.id];
     case 'prompt':

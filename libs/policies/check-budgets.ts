@@ -110,6 +110,7 @@ export type LoggedGroup = {
   provider: string | null;
   virtual_key: string | null;
   model: string | null;
+  public_model: string | null;
   config_id: string | null;
   config: string | null;
   prompt_slug: string | null;
@@ -146,6 +147,7 @@ function factsOf(group: LoggedGroup, workspaceId: string, credentialIdOf: Deps['
     credential: credential ?? '',
     provider: group.provider ?? '',
     model: group.model,
+    publicModel: group.public_model,
     config: configId === null ? null : { id: configId, slug: config ?? configId },
     // The log has no ID for it. A condition that names one by its ID does not match here.
     prompt: prompt === null ? null : { id: prompt, slug: prompt },

@@ -149,9 +149,10 @@ function findRules(rulesOf: Deps['rulesOf'], request: AdmissionRequest, facts: C
   return found;
 }
 
-function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }: AdmissionRequest): CallFacts {
+function factsOf(request: AdmissionRequest): CallFacts {
+  const { workspaceId, keyId, metadata, target, model, publicModel = null, config, prompt } = request;
   const { credentialId = null, label: credential, provider } = target;
-  return { workspaceId, keyId, metadata, credentialId, credential, provider, model, config, prompt };
+  return { workspaceId, keyId, metadata, credentialId, credential, provider, model, publicModel, config, prompt };
 }
 
 const noRules: WorkspaceRules = { ofWorkspace: [], byModel: [], byKey: new Map(), byCredential: new Map() };

@@ -72,9 +72,9 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>, lateUsage: 
     usage: Usage,
   ): Amount | null => {
     if (measure === 'tokens') return tokensOf(usage);
-    const buyer = { workspaceId, integration: target.integration ?? null };
-    const purchase = { provider: target.provider, models: [...models, findBaseModel(target, model)], usage };
-    return pricing.priceOf(buyer, purchase)?.cents ?? null;
+    const { provider, ownPrice, integration = null } = target;
+    const purchase = { provider, models: [...models, findBaseModel(target, model)], ownPrice, usage };
+    return pricing.priceOf({ workspaceId, integration }, purchase)?.cents ?? null;
   };
 
   const usedBy = (

@@ -21,9 +21,8 @@ const optional = <Kind extends string>(kinds: readonly Kind[]) =>
 
 const tokens = optional(tokenKinds);
 
-const ModelRow = z.strictObject({
-  /** Other names of the model. */
-  also: z.array(modelName).max(50).optional(),
+/** The price of one model: in US dollars, for tokens per million. */
+export const ModelPriceRow = z.strictObject({
   ...tokens,
   ...optional(unitKinds),
   per_image: z.record(z.string().max(100), dollars).optional(),
@@ -33,6 +32,12 @@ const ModelRow = z.strictObject({
     .optional(),
   /** A factor on the prices above, or prices that replace some of them. */
   service_tiers: z.record(z.string().max(50), z.union([dollars, z.strictObject(tokens)])).optional(),
+});
+export type ModelPriceRow = z.output<typeof ModelPriceRow>;
+
+const ModelRow = ModelPriceRow.extend({
+  /** Other names of the model. */
+  also: z.array(modelName).max(50).optional(),
 });
 export type ModelRow = z.output<typeof ModelRow>;
 
@@ -125,7 +130,16 @@ function rowsOf(
   return rows;
 }
 
-function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }: ModelRow): ModelPrice {
+/** A price that replaces the listed one, and the version of that price in records of calls. */
+export type OwnPrice = { price: ModelPrice; version: string };
+
+/** Prepares a price of a public model for use. */
+export const createOwnPrice = (row: ModelPriceRow): OwnPrice => ({
+  price: toModelPrice(row),
+  version: `own.${contentHash(row)}`,
+});
+
+function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }: ModelPriceRow): ModelPrice {
   const units: Partial<Record<(typeof unitKinds)[number], Rate>> = {};
   for (const kind of unitKinds) if (row[kind] !== undefined) units[kind] = dollarsToCents(row[kind]);
   return {

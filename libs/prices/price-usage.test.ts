@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { formatAmount } from '#libs/kernel/amount.ts';
 import { compileAdjustments, type PricingAdjustments } from './adjustments.ts';
 import { builtInPrices } from './built-in-prices.ts';
-import { contentHash, createPriceTable, PriceTableDocument, type ModelRow } from './price-table.ts';
+import { contentHash, createOwnPrice, createPriceTable, PriceTableDocument, type ModelRow } from './price-table.ts';
 import { priceUsage, type Purchase } from './price-usage.ts';
 import type { Usage } from './usage.ts';
 
@@ -273,4 +273,15 @@ describe('a model of the built-in list is found by the name that its provider us
     ['openrouter', 'openai/gpt-4o:free'],
     ['vllm', 'gpt-4o'],
   ])('%s %s has no price', (provider, model) => expect(builtInPrices.find(provider, model)).toBeNull());
+});
+
+test('the price of a public model replaces listed and adjusted ones, and factors still apply', () => {
+  const ownPrice = createOwnPrice({ input: '7' });
+  const purchase: Purchase = { provider: 'acme', models: ['plain'], usage: used({ inputTokens: 1_000_000 }), ownPrice };
+  const own = priceUsage(table, purchase);
+  expect(own && formatAmount(own.cents)).toBe('700');
+  expect(own?.version).toBe(ownPrice.version);
+  const doubled = compileAdjustments({ multiplier: { default: '2' }, models: { plain: { request_token: '1' } } });
+  const both = priceUsage(table, purchase, [doubled]);
+  expect(both && formatAmount(both.cents)).toBe('1400');
 });

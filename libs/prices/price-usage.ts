@@ -1,7 +1,7 @@
 import { Big } from 'big.js';
 import { amountDecimals, divide, toSteps, type Amount } from '#libs/kernel/amount.ts';
 import type { CompiledAdjustments } from './adjustments.ts';
-import type { PriceTable } from './price-table.ts';
+import type { OwnPrice, PriceTable } from './price-table.ts';
 import {
   rateDecimals,
   toRate,
@@ -22,6 +22,8 @@ export type Purchase = {
   provider: string;
   /** The model by all its names, the most reliable first: the one that answered, then the one that was requested. */
   models: readonly (string | null)[];
+  /** The price of the public model that was called, which replaces the listed ones. */
+  ownPrice?: OwnPrice | null | undefined;
   /** null: not known. */
   usage: Usage | null;
   units?: Units | null | undefined;
@@ -43,12 +45,13 @@ export function priceUsage(
   purchase: Purchase,
   adjustments: readonly CompiledAdjustments[] = [],
 ): Price | null {
-  const price = findPrice(table, purchase, adjustments);
+  const { ownPrice } = purchase;
+  const price = ownPrice?.price ?? findPrice(table, purchase, adjustments);
   if (price === null) return null;
   const ofTokens = centsOfTokens(price, purchase.usage, adjustments);
   let ofUnits = ofTokens === null ? null : centsOfUnits(price, purchase);
   if (ofTokens === null || ofUnits === null) return null;
-  let { version } = table;
+  let { version } = ownPrice ?? table;
   for (const { defaultFactor, hash } of adjustments) {
     ofUnits = times(ofUnits, defaultFactor);
     version += `+${hash}`;

@@ -22,6 +22,8 @@ export type EndedCall = {
     pathname: string;
     /** Absent for a call that never had a plan. */
     plan?: { root: { kind: string } };
+    /** The target that was called last. Absent for a call that never had a plan. */
+    leaf?: { publicModel: { name: string } | null };
     target: { provider: string; label: string; integration?: string | undefined } | null;
     model: string | null;
     config?: Version | null;
@@ -437,6 +439,13 @@ export const columns = {
     from: (): string | null => null,
     shown: { description: 'The SHA-256 of the salt and the body of the answer, in hex. Null if there was no answer.' },
     exportedAs: 'answer_sha256',
+  },
+  public_model: {
+    type: 'text',
+    from: ({ ended }) => ended.call.leaf?.publicModel?.name ?? null,
+    shown: { description: 'The name of the public model in the call. Null for a call without one.' },
+    filter: { isExact: true },
+    exportedAs: 'public_model',
   },
 } as const satisfies Record<string, Column>;
 

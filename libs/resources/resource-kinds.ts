@@ -13,6 +13,7 @@ import { priceTableKind } from './price-tables.ts';
 import { partialKind } from '#libs/resources/prompts/prompt-partials.ts';
 import { promptKind } from '#libs/resources/prompts/prompts.ts';
 import { guardrailKind } from './guardrails.ts';
+import { publicModelKind } from './public-models.ts';
 import { integrationKind } from '#libs/resources/integrations/integrations.ts';
 import { providerKind } from '#libs/resources/integrations/providers.ts';
 import { siemDestinationKind } from '#libs/resources/siem/siem-destinations.ts';
@@ -35,6 +36,7 @@ export const resourceKinds: readonly AnyResource[] = [
   secretReferenceKind,
   integrationKind,
   providerKind,
+  publicModelKind,
   collectionKind,
   labelKind,
   partialKind,

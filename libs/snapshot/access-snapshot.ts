@@ -10,6 +10,13 @@ import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/records/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
+import { publicModelKind } from '#libs/resources/public-models.ts';
+import {
+  groupModels,
+  type OwnedModels,
+  type PublicModel,
+  type PublicModelRecords,
+} from '#libs/credentials/configs/public-models.ts';
 import { findLive, refuseUnreadable } from '#libs/records/find-by-name.ts';
 import {
   liveKind,
@@ -46,6 +53,9 @@ type AccessState = {
   readonly virtualKeys: LiveKind<LiveCredential>;
   readonly providers: ProviderCredentials;
   readonly configs: LiveKind<LiveConfig>;
+  readonly models: LiveKind<PublicModel>;
+  /** By owner. */
+  readonly modelsOf: ReadonlyMap<string, OwnedModels>;
   /** By workspace; only workspaces that have guardrails. */
   readonly guardrails: ReadonlyMap<string, AddedGuardrails | null>;
 };
@@ -62,40 +72,41 @@ export type AccessSnapshotOptions = SnapshotOptions & {
   kinds?: readonly AnyResource[];
 };
 
-export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
-  /** The active records of a kind at this moment. Ask again for every request. */
-  live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
-  findApiKey(digest: string): LiveApiKey | undefined;
-  /**
-   * Throws unavailable for a workspace whose records do not fit into memory (`workspace_too_large`), or whose limits or
-   * settings cannot be read (`record_unreadable`).
-   */
-  assertLoaded(workspaceId: string): void;
-  /** The memory that the records of a workspace take up, in bytes. */
-  memoryOf(workspaceId: string): number;
-  /**
-   * The memory of all records that are loaded, the number of workspaces whose records are not, and the number of
-   * unreadable records.
-   */
-  recordStats(): { bytes: number; workspacesLeftOut: number; unreadable: number };
-  /** A user's role in a workspace; null for someone who is not a user or not in the workspace. */
-  roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
-  /** A virtual key or a provider: no two of a workspace have the same slug. */
-  findCredential(workspaceId: string, slug: string): LiveCredential | undefined;
-  findCredentialById(workspaceId: string, id: string): LiveCredential | undefined;
-  findSecretReference(id: string): LiveSecretReference | undefined;
-  findIntegration(workspaceId: string, slug: string): LiveIntegration | undefined;
-  /** The limits that integrations set for their workspaces; a new object after a change of one. */
-  integrationLimits(): ProviderCredentials['limited'];
-  /** By slug or id. */
-  findConfig(workspaceId: string, name: string): LiveConfig | undefined;
-  /** undefined: the workspace has none; null: this process cannot read them. */
-  findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
-  /** A stored guardrail of the workspace or of the organisation, by slug or id. */
-  findGuardrail(workspaceId: string, name: string): LiveGuardrail | undefined;
-  /** A new object after each change of a stored guardrail. */
-  guardrailsVersion(): object;
-};
+export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> &
+  PublicModelRecords & {
+    /** The active records of a kind at this moment. Ask again for every request. */
+    live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
+    findApiKey(digest: string): LiveApiKey | undefined;
+    /**
+     * Throws unavailable for a workspace whose records do not fit into memory (`workspace_too_large`), or whose limits or
+     * settings cannot be read (`record_unreadable`).
+     */
+    assertLoaded(workspaceId: string): void;
+    /** The memory that the records of a workspace take up, in bytes. */
+    memoryOf(workspaceId: string): number;
+    /**
+     * The memory of all records that are loaded, the number of workspaces whose records are not, and the number of
+     * unreadable records.
+     */
+    recordStats(): { bytes: number; workspacesLeftOut: number; unreadable: number };
+    /** A user's role in a workspace; null for someone who is not a user or not in the workspace. */
+    roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
+    /** A virtual key or a provider: no two of a workspace have the same slug. */
+    findCredential(workspaceId: string, slug: string): LiveCredential | undefined;
+    findCredentialById(workspaceId: string, id: string): LiveCredential | undefined;
+    findSecretReference(id: string): LiveSecretReference | undefined;
+    findIntegration(workspaceId: string, slug: string): LiveIntegration | undefined;
+    /** The limits that integrations set for their workspaces; a new object after a change of one. */
+    integrationLimits(): ProviderCredentials['limited'];
+    /** By slug or id. */
+    findConfig(workspaceId: string, name: string): LiveConfig | undefined;
+    /** undefined: the workspace has none; null: this process cannot read them. */
+    findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
+    /** A stored guardrail of the workspace or of the organisation, by slug or id. */
+    findGuardrail(workspaceId: string, name: string): LiveGuardrail | undefined;
+    /** A new object after each change of a stored guardrail. */
+    guardrailsVersion(): object;
+  };
 
 /** Makes the snapshot of all cached records, in which a call finds what it needs. */
 export function createAccessSnapshot({
@@ -185,6 +196,13 @@ export function createAccessSnapshot({
     findGuardrail: (workspaceId, name) =>
       findLive<LiveGuardrail>(liveKind(state().records.kinds, guardrailKind), [workspaceId, organisationId], name),
     guardrailsVersion: () => liveKind(state().records.kinds, guardrailKind),
+    findPublicModels(workspaceId) {
+      assertLoaded(workspaceId);
+      const { models: version, modelsOf } = state();
+      const owners = [modelsOf.get(workspaceId), modelsOf.get(organisationId)];
+      return { owners: owners.filter((owner) => owner !== undefined), version };
+    },
+    refuseUnreadableModels: (workspaceId) => refuseUnreadable(state().models, [workspaceId, organisationId]),
     findConfig(workspaceId, name) {
       assertLoaded(workspaceId);
       return findLive(state().configs, [workspaceId], name);
@@ -221,6 +239,7 @@ const tooLarge = (): GatewayError =>
 
 const stateOf = (records: LiveRecords, previous: AccessState | null): AccessState => {
   const { kinds } = records;
+  const models = liveKind<PublicModel>(kinds, publicModelKind);
   return {
     records,
     keys: keysOf(kinds, previous?.keys ?? null),
@@ -231,6 +250,8 @@ const stateOf = (records: LiveRecords, previous: AccessState | null): AccessStat
       previous?.providers ?? null,
     ),
     configs: liveKind(kinds, configKind),
+    models,
+    modelsOf: previous?.models === models ? previous.modelsOf : groupModels(models.byId.values()),
     guardrails: guardrailsOf(liveKind(kinds, workspaceKind)),
   };
 };

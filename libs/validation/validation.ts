@@ -1,3 +1,4 @@
+import type { PublicNames } from '#libs/contracts/configs/public-models.ts';
 import type { BatchEndpoint, BatchError } from '#libs/contracts/batches/batches.ts';
 import type { KnownPrompt } from './lines/check-prompt-line.ts';
 import type { ModelUsage } from './slice-task.ts';
@@ -52,6 +53,8 @@ export type ValidationInput = {
   hasDefaultTarget: boolean;
   /** Slugs of the virtual keys that a line's model can name; null allows any. */
   virtualKeys: ReadonlySet<string> | null;
+  /** The public models that a line can name if there is no default target. Absent: none. */
+  publicNames?: PublicNames | undefined;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
   /** Prompts that a line can use, by slug and ID. Absent: lines cannot use prompts. */

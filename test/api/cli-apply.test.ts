@@ -179,3 +179,39 @@ async function idOfLabel(): Promise<string> {
   const [label] = (await run('labels', 'list')).stdout.trimEnd().split('\n');
   return (JSON.parse(label ?? '{}') as { id: string }).id;
 }
+
+test('a public model is applied after its credentials, unchanged by a repeat, and exported as it was written', async () => {
+  await mkdir(path.join(at.cli.folder, 'models'), { recursive: true });
+  const file = path.join(at.cli.folder, 'models', 'models.yaml');
+  const text = `
+kind: model
+slug: openai-any
+name: openai/*
+spec:
+  targets:
+    - {provider: '@for-models', model: '*'}
+    - {provider: '@for-models', model: spare, weight: 2}
+  retry: {attempts: 1}
+  price: {input: '2.5', output: '10'}
+  allowed: {roles: [admin]}
+---
+kind: virtual_key
+slug: for-models
+name: For models
+spec:
+  provider: openai
+  key: \${env:OPENAI_KEY}
+`;
+  await writeFile(file, text);
+  const applied = (...args: string[]) => run('apply', '-f', 'models', '--table', ...args);
+  const first = await applied();
+  expect(first.stderr).toBe('done: 2 created, 0 changed, 0 deleted, 0 unchanged\n');
+  expect(first.stdout.indexOf('virtual_key/for-models')).toBeLessThan(first.stdout.indexOf('model/openai-any'));
+  expect((await applied()).stderr).toBe('done: 0 created, 0 changed, 0 deleted, 2 unchanged\n');
+  await writeFile(file, text.replace('attempts: 1', 'attempts: 2'));
+  expect((await applied()).stdout).toContain('    - retry: {"attempts":1}\n    + retry: {"attempts":2}\n');
+  expect(await run('export', '-d', 'exported-models')).toMatchObject({ code: 0 });
+  const exported = path.join(at.cli.folder, 'exported-models/public-models/openai-any.yaml');
+  expect(await readFile(exported, 'utf8')).not.toContain('null');
+  expect(await run('diff', '-f', 'exported-models/public-models', '--table')).toMatchObject({ code: 0, stdout: '' });
+});

@@ -127,6 +127,7 @@ describe.each(sdks)('$name', (sdk) => {
         sha256_salt: null,
         request_sha256: null,
         answer_sha256: null,
+        public_model: null,
       },
     ]);
     const [row] = rows;

@@ -118,6 +118,8 @@ export function createRecordMaker(
     '/v1/guardrails': async () =>
       (await make('/v1/guardrails', { name: canary, checks: [{ id: 'default.isAllLowerCase' }] }))['slug'],
     '/v1/guardrails/:/versions': () => Promise.resolve('1'),
+    '/v1/public-models': async () =>
+      (await make('/v1/public-models', { name: canary, targets: [{ virtual_key: 'simulator' }] }))['slug'],
     '/v1/virtual-keys': async () =>
       (await make('/v1/virtual-keys', { name: canary, provider: 'openai', key: `sk-${canary}` }))['slug'],
     '/v1/secret-references': async () => {

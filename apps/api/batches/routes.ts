@@ -1,3 +1,5 @@
+import type { PublicNames } from '#libs/contracts/configs/public-models.ts';
+import type { ModelCaller } from '#libs/credentials/configs/public-models.ts';
 import type { Request } from 'express';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batch/batches.ts';
@@ -157,6 +159,8 @@ const resumeBatch = ({ batches }: { batches: Batches }): Route => ({
 export type DryRunRouteDeps = DryRunDeps &
   CreateBatchDeps & {
     routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
+    /** The public models that a caller can use. */
+    publicNames: (caller: ModelCaller) => Promise<PublicNames>;
     /** Turns of requests that read a whole input file. */
     fileReads: Turns;
   };
@@ -207,15 +211,18 @@ export async function predictBatch(
   request: Request,
   { body, file, signal }: { body: CreateBatchRequest; file: Pick<FileRow, 'blob'> | undefined; signal: AbortSignal },
 ): Promise<BatchDryRun> {
-  const { workspaceId, keyId, defaults } = getCaller(request);
+  const { workspaceId, keyId, defaults, principal } = getCaller(request);
   const { gateway_options: options } = body;
   const credentials = withOptions(readCredentials(request.headers), options);
   const { caller: credential, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
-  const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+  const asking = { keyId, role: principal.role };
+  const place = { workspaceId, credentials, headers: null, defaults, caller: asking };
+  const publicNames = await deps.publicNames({ workspaceId, ...asking });
+  const planFor = (model: string | null) => deps.routing.planOf({ ...place, model });
   const { metadata: inherited } = recordable(options, request);
   const metadata = asTexts({ ...body.metadata, ...inherited });
-  const call = { workspaceId, keyId, credentials, found, metadata, signal };
-  return await dryRun(deps, { request: body, file, credential, hasConfig: config !== null, call });
+  const call = { workspaceId, keyId, credentials, planFor, metadata, signal };
+  return await dryRun(deps, { request: body, file, credential, hasConfig: config !== null, publicNames, call });
 }
 
 const asTexts = (metadata: Record<string, unknown>): Record<string, string> =>

@@ -75,10 +75,17 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, query, .
       if (!json.isChecked) requireGoodBody(json.value);
       const body = json.head as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
-      const { workspaceId, defaults } = getCaller(request);
+      const { workspaceId, defaults, keyId, principal } = getCaller(request);
       const credentials = readCredentials(request.headers);
       checkCacheFlags(request.headers);
-      const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+      const found = await deps.routing.planOf({
+        workspaceId,
+        credentials,
+        headers: request.headers,
+        defaults,
+        model: body.model,
+        caller: { keyId, role: principal.role },
+      });
       const controller = abortCallWhenClientLeaves(response);
       // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;

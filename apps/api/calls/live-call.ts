@@ -24,13 +24,14 @@ export type LiveCall = Call & {
 type Sent = Pick<LiveCall, 'credentials' | 'pathname' | 'isRouted'> & {
   sent: ForwardRequest;
   promptInput?: LiveCall['promptInput'];
+  modelOverride?: LiveCall['modelOverride'];
 };
 
 /** A call as its client sent it. `pathname` is the route's. */
 export function createLiveCall(
   request: Request,
   { plan, param, options, stored }: FoundPlan,
-  { credentials, pathname, sent, isRouted, promptInput = null }: Sent,
+  { credentials, pathname, sent, isRouted, promptInput = null, modelOverride = null }: Sent,
 ): LiveCall {
   const { workspaceId, keyId } = getCaller(request);
   return {
@@ -41,7 +42,7 @@ export function createLiveCall(
     pathname,
     workspaceId,
     keyId,
-    modelOverride: null,
+    modelOverride,
     adjust: options === null ? null : (leaf) => withOptions(leaf, options),
     config: stored,
     promptInput,

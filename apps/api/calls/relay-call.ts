@@ -78,12 +78,19 @@ export function relayHandler(
     refuseWhenUnlogged(deps.requestLog);
     const providerPath = pathAtProvider(path, request);
     const controller = abortCallWhenClientLeaves(response);
-    const { workspaceId, defaults } = getCaller(request);
+    const { workspaceId, defaults, keyId, principal } = getCaller(request);
     const credentials = readCredentials(request.headers);
     const { virtualKey, provider, config } = credentials;
     const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
     const body = hasBodies ? await readRelayBody(request, response, deps, needsModel) : noBody;
-    const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+    const found = await deps.routing.planOf({
+      workspaceId,
+      credentials,
+      headers: null,
+      defaults,
+      model: body.model,
+      caller: { keyId, role: principal.role },
+    });
     const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
     const context = getContext(request);
     // For a request without a body, or with one that passes unread.
@@ -103,7 +110,7 @@ export function relayHandler(
       traceparent: makeCallTraceparent(deps, request),
       ...(isWhole ? {} : { relayed }),
     };
-    const own = { credentials, pathname: path, sent, isRouted: false };
+    const own = { credentials, pathname: path, sent, isRouted: false, modelOverride: publicTarget(found.plan) };
     const call = createLiveCall(request, { ...found, plan }, own);
     const outcome = await deps.calls.run(call, course);
     if (outcome.kind === 'failed') {
@@ -112,6 +119,12 @@ export function relayHandler(
     }
     return answerCall(deps, { request, response, controller, call, outcome });
   };
+}
+
+/** The model of the first target of a public model. null: the call names no public model, and keeps its own model. */
+function publicTarget({ leaves: [{ publicModel, overrides }] }: Plan): string | null {
+  const raw = overrides.get('model');
+  return publicModel === null || raw === undefined ? null : (JSON.parse(raw) as string);
 }
 
 /**

@@ -6,13 +6,27 @@ import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/c
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
 import { MessageRequest, MessageResponse } from '#libs/contracts/calls/messages.ts';
-import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
+import {
+  AnthropicModel,
+  AnthropicModelList,
+  AnthropicModelsQuery,
+  ModelList,
+  ModelObject,
+} from '#libs/contracts/calls/models.ts';
+import {
+  findListedModels,
+  findUsableModel,
+  type PublicModel,
+  type PublicModelRecords,
+} from '#libs/credentials/configs/public-models.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { versionHeader } from '#libs/providers/messages/version-header.ts';
 import { callErrors } from '../document-texts.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
+import { toAnthropicModel, toAnthropicPage, toOpenAiModel } from './public-model-lists.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
 
 export const callTags = {
@@ -114,12 +128,22 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
   }),
 ];
 
-export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
+export function modelRoutes(deps: ModelDeps & RelayDeps & { snapshot: PublicModelRecords }): Route[] {
   const read = { method: 'GET', tag: 'Models', scope: 'models.read' } as const;
   const modelsFor = (request: Request, response: Response) => {
     const { workspaceId, defaults } = getCaller(request);
     const wanted = { workspaceId, credentials: readCredentials(request.headers), defaults };
     return listModels(deps, wanted, abortWhenClientLeaves(response).signal);
+  };
+  const callerOfModels = (request: Request) => {
+    const { workspaceId, keyId, principal } = getCaller(request);
+    return { workspaceId, keyId, role: principal.role };
+  };
+  /** null: the models of providers are listed. */
+  const publicFor = (request: Request): PublicModel[] | null => {
+    const { defaults } = getCaller(request);
+    const credentials = readCredentials(request.headers);
+    return findListedModels(deps.snapshot, { credentials, defaults, caller: callerOfModels(request) });
   };
   const list: Route = {
     ...read,
@@ -127,15 +151,21 @@ export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
     operationId: 'listModels',
     summary: 'List the models that the key can use',
     description:
-      'Lists the models of all virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With ' +
-      '`x-gateway-virtual-key` or `x-gateway-provider`, it lists the models of that provider under their original names. ' +
-      'Providers that do not answer in time are omitted.',
+      'Lists the public models that the key can use, if the workspace has any. Otherwise, it lists the models of all ' +
+      'virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With `x-gateway-virtual-key` or ' +
+      '`x-gateway-provider`, it lists the models of that provider under their original names. Providers that do not ' +
+      `answer in time are omitted. With the header \`${versionHeader}\`, public models are listed in Anthropic's format, ` +
+      'to which `limit`, `after_id` and `before_id` belong.',
     errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
-    request: { query: ModelQuery, headers: credentialHeaders },
-    responses: { 200: { description: 'The models.', schema: ModelList } },
-    handler: async (request, response) => {
-      response.json({ object: 'list', data: await modelsFor(request, response) });
-    },
+    responses: { 200: { description: 'The models.', schema: z.union([ModelList, AnthropicModelList]) } },
+    ...withInput({ query: ModelQuery, headers: credentialHeaders }, async ({ query }, request, response) => {
+      const listed = publicFor(request);
+      if (listed !== null && isAnthropic(request)) response.json(toAnthropicPage(listed, query));
+      else {
+        const data = listed === null ? await modelsFor(request, response) : listed.map(toOpenAiModel);
+        response.json({ object: 'list', data });
+      }
+    }),
   };
   const retrieve: Route = {
     ...read,
@@ -143,13 +173,19 @@ export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
     operationId: 'retrieveModel',
     summary: 'Retrieve a model',
     description:
-      'Takes the ID from the list (`@virtual-key/model`) or, with the header `x-gateway-virtual-key`, the name that the ' +
+      'Takes the ID from the list (a public model or `@virtual-key/model`) or, with the header `x-gateway-virtual-key`, the name that the ' +
       'provider uses.',
     errors: { model_not_found: 'no provider available to the key has this model' },
-    responses: { 200: { description: 'The model.', schema: ModelObject } },
+    responses: { 200: { description: 'The model.', schema: z.union([ModelObject, AnthropicModel]) } },
     ...withInput(
       { params: z.object({ model: z.string() }), headers: credentialHeaders },
       async ({ params }, request, response) => {
+        if (publicFor(request) !== null) {
+          const found = findUsableModel(deps.snapshot, params.model, callerOfModels(request));
+          const named = { ...found, name: params.model };
+          response.json(isAnthropic(request) ? toAnthropicModel(named) : toOpenAiModel(named));
+          return;
+        }
         const model = (await modelsFor(request, response)).find(({ id }) => id === params.model);
         if (!model) {
           const message = `The model '${params.model}' does not exist or you do not have access to it.`;
@@ -163,7 +199,13 @@ export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
 }
 
 /** Codex sends its version, which the answer does not depend on. */
-const ModelQuery = z.object({ client_version: z.string().optional().describe('Ignored; sent by some clients.') });
+const ModelQuery = z.object({
+  client_version: z.string().optional().describe('Ignored; sent by some clients.'),
+  ...AnthropicModelsQuery,
+});
+
+/** Anthropic's clients send this header with every request. */
+const isAnthropic = ({ headers }: Request): boolean => headers[versionHeader] !== undefined;
 
 function deleteModel(deps: RelayDeps): Route {
   const operation = { area: 'stored_objects', method: 'DELETE', path: '/v1/models/:model' } as const;

@@ -111,10 +111,18 @@ export function completePrompt(deps: PromptDeps): Route {
       const parsed = bodyToSend(refuseMissing(rendered));
       requireGoodBody[operation](parsed);
       refuseWhenUnlogged(deps.requestLog);
-      const { workspaceId, defaults } = caller;
+      const { workspaceId, defaults, keyId, principal } = caller;
       const credentials = withConfig(readCredentials(request.headers), rendered, defaults.allowsConfigOverride);
       checkCacheFlags(request.headers);
-      const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+      const { model } = parsed as LiveBody;
+      const found = await deps.routing.planOf({
+        workspaceId,
+        credentials,
+        headers: request.headers,
+        defaults,
+        model,
+        caller: { keyId, role: principal.role },
+      });
       const controller = abortCallWhenClientLeaves(response);
       const bytes = Buffer.from(JSON.stringify(parsed));
       getContext(request).memory?.charge(bytes.length);

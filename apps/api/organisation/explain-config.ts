@@ -30,11 +30,19 @@ export const explainConfig = (deps: {
   scope: 'configs.read',
   responses: { 200: { description: 'The steps of the call.', schema: ConfigExplanation } },
   ...withInput({ body: ExplainConfigRequest, headers: [...credentialHeaders] }, async ({ body }, request, response) => {
-    const { workspaceId, defaults } = getCaller(request);
+    const { workspaceId, defaults, keyId, principal } = getCaller(request);
     const sent = readCredentials(request.headers);
     const config = body.config === undefined ? sent.config : { value: body.config, param: 'config' };
     const credentials = { ...sent, config };
-    const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+    const { model } = body.body ?? {};
+    const found = await deps.routing.planOf({
+      workspaceId,
+      credentials,
+      headers: request.headers,
+      defaults,
+      model: typeof model === 'string' ? model : null,
+      caller: { keyId, role: principal.role },
+    });
     const { signal } = abortWhenClientLeaves(response);
     const steps = await explainPlan(
       {

@@ -39,6 +39,7 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
     items: [
       { to: '/playground', text: 'Playground', scope: 'chat.write' },
       { to: '/prompts', text: 'Prompts', scope: 'prompts.read' },
+      { to: '/models', text: 'Public models', scope: 'public_models.read' },
       { to: '/configs', text: 'Configs', scope: 'configs.read' },
       { to: '/guardrails', text: 'Guardrails', scope: 'guardrails.read' },
     ],

@@ -73,6 +73,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/prompt.tsx'), 'PromptPage'),
   ),
   page(
+    '/models',
+    lazyRouteComponent(() => import('./pages/models.tsx'), 'Models'),
+  ),
+  page(
     '/configs',
     lazyRouteComponent(() => import('./pages/configs.tsx'), 'Configs'),
   ),

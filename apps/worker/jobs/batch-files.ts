@@ -1,3 +1,5 @@
+import { readPublicNames } from '#libs/credentials/configs/public-models.ts';
+import { batchCaller } from '../batch-caller.ts';
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { isTerminal } from '#libs/batches/batch/batch.ts';
 import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
@@ -86,6 +88,7 @@ export class BatchFiles {
         },
         pinPrompts: (workspaceId, names, param) => access.prompts.pin(workspaceId, names, param),
         virtualKeys: (workspaceId) => listActiveCredentials(db, workspaceId),
+        publicNames: (batch) => readPublicNames(access.snapshot, batchCaller(access.snapshot, batch)),
         logger,
         findInput: async (workspaceId, fileId) => {
           try {

@@ -1,4 +1,5 @@
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { isPublicName, type PublicNames } from '#libs/contracts/configs/public-models.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { ValidationInput } from '#libs/validation/validation.ts';
@@ -18,19 +19,26 @@ export type LineDestination = {
 
 export type VirtualKey = { id: string; slug: string; provider: string };
 
-/** Returns what lines are allowed to name. `keys` are those of the workspace; none for a batch with a config. */
+/**
+ * Returns what lines are allowed to name. `keys` are those of the workspace; none for a batch with a config. `publicNames`:
+ * the public models that its caller can use, for a batch without a target.
+ */
 export function makeLineRules(
   destination: LineDestination,
   keys: readonly VirtualKey[],
-): Pick<ValidationInput, 'endpoint' | 'hasDefaultTarget' | 'virtualKeys' | 'unable'> {
+  publicNames?: PublicNames,
+): Pick<ValidationInput, 'endpoint' | 'hasDefaultTarget' | 'virtualKeys' | 'publicNames' | 'unable'> {
   // Not if the batch has a config or a model for all lines.
   const namesKeys = !destination.hasConfig && destination.model === null;
   const virtualKeys = namesKeys ? new Set(keys.map(({ slug }) => slug)) : null;
+  const { hasTarget, model } = destination;
+  const isPublic = publicNames !== undefined && model !== null && isPublicName(publicNames, model);
   const endpoint = destination.endpoint as BatchEndpoint;
   return {
     endpoint,
-    hasDefaultTarget: destination.hasTarget,
+    hasDefaultTarget: hasTarget || isPublic,
     virtualKeys,
+    publicNames,
     unable: providersWithout(destination, keys, namesKeys),
   };
 }

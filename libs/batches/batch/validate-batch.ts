@@ -1,4 +1,5 @@
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { PublicNames } from '#libs/contracts/configs/public-models.ts';
 import type { BatchError } from '#libs/database/schema.ts';
 import { byWorker } from '#libs/event-log/by-worker.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
@@ -34,6 +35,8 @@ type Deps = FollowDeps & {
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
   /** The virtual keys of a workspace. */
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
+  /** The public models that the caller of a batch can use. */
+  publicNames: (batch: BatchRow) => Promise<PublicNames>;
   /** The prompts of a workspace that lines can use, by slug and ID. */
   prompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
   /** The names of the prompts in the config of a batch. Throws GatewayError for a config that cannot be read. */
@@ -67,12 +70,13 @@ export async function validateBatch(deps: Deps, batch: BatchRow, signal: AbortSi
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
+    const publicNames = batch.target.type === 'none' ? await deps.publicNames(batch) : undefined;
     const caller = { workspaceId: batch.workspace_id, signal: AbortSignal.any([signal, cancelled]) };
     const problem = await findSchemaProblem(deps.outputs, batch.gateway_options, caller);
     if (problem !== null) return await fail(deps, batch, [problem]);
     result = await deps.validator.validate({
       open: () => readInput(deps.blobs, input.blob),
-      ...makeLineRules(lineDestination(batch, keys), keys),
+      ...makeLineRules(lineDestination(batch, keys), keys, publicNames),
       prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
       onLeaves: (leaves) => {

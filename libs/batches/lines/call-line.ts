@@ -65,7 +65,7 @@ export type CalledLine = {
   /** The claim of the chunk that it was called for. */
   job: Line['job'];
   /** Without a plan if none could be made. */
-  call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
+  call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan; leaf?: Leaf };
   answer: Answer | null;
   /** The body of the line, as it is in the input file. */
   body: Buffer;
@@ -92,8 +92,11 @@ const retrySecretMs = 2_000;
 
 type CallLineDeps = {
   calls: Pick<Calls, 'run'>;
-  /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
-  planOf: (batch: BatchRow) => Promise<FoundPlan>;
+  /**
+   * The plan of the batch's lines with this model, which can be a public one. Throws GatewayError, which becomes the line's
+   * error.
+   */
+  planOf: (batch: BatchRow, model: string | null) => Promise<FoundPlan>;
   /** Returns where the calls of one of its targets go. Throws like `planOf`. */
   resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
   /** Absent: no line names a prompt. */
@@ -140,9 +143,9 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     const refusal = boundsRefusal(operation, body);
     try {
       if (refusal !== null) throw refusal;
-      const found = await possible(() => planOf(batch));
       const rendered = await possible(() => renderPrompt(batch, operation, body));
       const sent = rendered ? { operation, ...rendered, model: readModel(rendered.body) } : { operation, body, model };
+      const found = await possible(() => planOf(batch, replacedModel(batch) ?? sent.model));
       const made: Call = { ...toCall(given, found, sent, makeTraceparent), bound: boundOf(batch) };
       call = made;
       const run = (): Promise<Outcome> =>

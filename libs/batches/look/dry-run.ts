@@ -2,6 +2,7 @@ import { Big } from 'big.js';
 import type { Credential } from '#libs/credentials/resolve.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
+import type { PublicNames } from '#libs/contracts/configs/public-models.ts';
 import type { BatchError, CreateBatchRequest, GatewayOptions } from '#libs/contracts/batches/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -31,6 +32,8 @@ export type DryRunBatch = {
   /** The credential that the request selects, and whether it also selects a config. */
   credential: Credential;
   hasConfig: boolean;
+  /** The public models that lines can name if there is no target. */
+  publicNames: PublicNames;
   call: Omit<DryRunCall, 'endpoint' | 'model'>;
 };
 
@@ -40,7 +43,7 @@ const readingMsMax = 20_000;
 /** Predicts the course of a batch: the errors of its file, where its lines would go, and their possible cost. */
 export async function dryRun(
   deps: DryRunDeps,
-  { request, file, credential, hasConfig, call }: DryRunBatch,
+  { request, file, credential, hasConfig, publicNames, call }: DryRunBatch,
 ): Promise<BatchDryRun> {
   if (file === undefined) return toDryRun([missingFile(request.input_file_id)], null, null);
   const { workspaceId, signal } = call;
@@ -60,9 +63,10 @@ export async function dryRun(
           : credential.key.provider,
     model,
   };
+  const names = place.hasTarget ? undefined : publicNames;
   const checked = await deps.validator.validate({
     open: () => readInput(deps.blobs, file.blob),
-    ...makeLineRules(place, hasConfig ? [] : await deps.virtualKeys(workspaceId)),
+    ...makeLineRules(place, hasConfig ? [] : await deps.virtualKeys(workspaceId), names),
     prompts: await deps.knownPrompts(workspaceId),
     linesMax: deps.limits.linesMax,
     // The file is not cut into chunks.

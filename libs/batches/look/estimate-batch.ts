@@ -3,11 +3,13 @@ import type { Kysely } from 'kysely';
 import { operationOf } from '../batch/endpoint-operation.ts';
 import { explainPlan, describeSteps } from '#libs/credentials/configs/explain.ts';
 import type { RequestedCredential } from '#libs/credentials/requested.ts';
-import type { FoundPlan } from '#libs/credentials/configs/plan.ts';
+import { withoutConfig, type FoundPlan } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import type { Target } from '#libs/calls/call.ts';
+import type { Leaf } from '#libs/calls/plan/plan.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
 import type { ExplainedStep, TargetStep } from '#libs/contracts/configs/explain-config.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -34,7 +36,8 @@ export type DryRunCall = {
   workspaceId: string;
   keyId: string | null;
   credentials: RequestedCredential;
-  found: FoundPlan;
+  /** Returns the plan of the lines with this model, which can be a public one. */
+  planFor: (model: string | null) => Promise<FoundPlan>;
   endpoint: string;
   /** The model for all lines, which replaces the model of each line. */
   model: string | null;
@@ -44,7 +47,7 @@ export type DryRunCall = {
 
 type Estimate = Pick<BatchDryRun, 'models' | 'cost_of_input_usd' | 'cost_max_usd' | 'limits'>;
 
-type Reached = { target: Target; model: string | null };
+type Reached = { target: Target; model: string | null; leaf: Leaf; config: FoundPlan['stored'] };
 /** The expected cost of the lines of one model at one target, in US cents; null: not known. */
 type Cost = { ofInput: Big | null; max: Big | null };
 
@@ -96,23 +99,30 @@ const boundedBy = (endpoint: string, usage: ModelUsage): ModelUsage =>
 
 async function explain(
   { routing, search, now }: Deps,
-  { workspaceId, credentials, found, endpoint, model: ofAll, metadata, signal }: DryRunCall,
+  { workspaceId, credentials, planFor, endpoint, model: ofAll, metadata, signal }: DryRunCall,
   model: string | null,
 ): Promise<{ step: ExplainedStep; reached: Map<string, Reached> }> {
   const reached = new Map<string, Reached>();
   const asked = ofAll ?? model;
   const operation = operationOf(endpoint) ?? 'chat';
+  let refusal: GatewayError | null = null;
+  const found = await planFor(asked).catch((error: unknown) => {
+    if (!(error instanceof GatewayError)) throw error;
+    refusal = error;
+    return withoutConfig;
+  });
   const step = await explainPlan(
     {
       call: { params: asked === null ? {} : { model: asked }, metadata, pathname: endpoint },
       search: (rule, text) => search(rule, text, { workspaceId, signal }),
       async resolve(leaf, requested, isLeafsModel) {
+        if (refusal !== null) throw refusal;
         const place = { workspaceId, credentials, leaf, param: found.param, model: requested, isLeafsModel };
         const resolved = await routing.resolveLeaf(place);
         const { target } = resolved;
         const used = target.model ?? resolved.model;
         if (target.models !== undefined) assertModelAllowed(target.models, target.label, used, { operation });
-        reached.set(leaf.path, { target, model: used });
+        reached.set(leaf.path, { target, model: used, leaf, config: found.stored });
         return resolved;
       },
       now: now(),
@@ -164,7 +174,7 @@ function costOf(step: ExplainedStep, reached: Map<string, Reached>, price: (plac
 function priceOf(
   { pricing }: Deps,
   { workspaceId, endpoint }: DryRunCall,
-  { target, model }: Reached,
+  { target, model, leaf }: Reached,
   { inputTokens, outputTokensMax, unboundedLines }: ModelUsage,
 ): Cost {
   // The token charges of images are not known in advance.
@@ -175,6 +185,7 @@ function priceOf(
       {
         provider: target.provider,
         models: [model],
+        ownPrice: leaf.publicModel?.price,
         usage: { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 },
       },
     );
@@ -184,10 +195,10 @@ function priceOf(
 }
 
 /** Adds up, for each budget, the amount that the lines could need. */
-function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, metadata }: DryRunCall) {
+function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, metadata }: DryRunCall) {
   const needs = new Map<string, { rule: LimitRule; counter: string; needed: Big | null }>();
   return {
-    add({ target, model }: Reached, usage: ModelUsage, cost: Cost): void {
+    add({ target, model, leaf, config }: Reached, usage: ModelUsage, cost: Cost): void {
       const rules = rulesOf(workspaceId);
       if (rules === undefined) return;
       const facts = {
@@ -198,7 +209,8 @@ function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, 
         credential: target.label,
         provider: target.provider,
         model,
-        config: found.stored,
+        publicModel: leaf.publicModel?.name ?? null,
+        config,
         prompt: null,
       };
       const all = [

@@ -3,8 +3,8 @@ import { parseParamPath } from '#libs/contracts/param-path.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
-import { namesGuardrails } from './add-guardrails.ts';
-import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';
+import type { Leaf, LeafCredentials, Plan, PlanNode, PublicModelUse, WeightedOption } from './plan.ts';
+import { namesGuardrails } from './replace-leaves.ts';
 
 /** The settings that a node inherits from the levels above it. */
 type Inherited = Pick<
@@ -49,27 +49,29 @@ const nearest = [
  * Compiles a parsed config into a plan, in which every leaf has all settings that the levels above it define.
  * Parameters are merged, with the child's over the parent's, and paths to drop are combined. For all other settings the
  * nearest definition applies (`cache: null` turns off an inherited one). Pure. Every config that `ConfigInput` accepts
- * can be compiled.
+ * can be compiled. `publicModel`: the public model whose targets these are.
  */
-export function compileConfig(config: Config): Plan {
+export function compileConfig(config: Config, publicModel: PublicModelUse | null = null): Plan {
   const leaves: Leaf[] = [];
-  const root = compileNode(config, 'config', {}, leaves);
+  const root = compileNode(config, 'config', {}, { leaves, publicModel });
   const [first, ...rest] = leaves;
   if (first === undefined) throw new Error('a config without a target was not rejected');
   return { root, leaves: [first, ...rest], namesGuardrails: leaves.some(namesGuardrails) };
 }
 
-function compileNode(config: Config, path: string, above: Inherited, leaves: Leaf[]): PlanNode {
+type Compiling = { leaves: Leaf[]; publicModel: PublicModelUse | null };
+
+function compileNode(config: Config, path: string, above: Inherited, made: Compiling): PlanNode {
   const here = inherit(above, config);
   const { targets, strategy } = config;
   if (targets === undefined) {
-    const leaf = toLeaf(config, path, here);
-    leaves.push(leaf);
+    const leaf = toLeaf(config, path, here, made.publicModel);
+    made.leaves.push(leaf);
     return { kind: 'leaf', leaf };
   }
   const options = targets.map((target, index): WeightedOption => {
     const at = `${path}.targets[${index}]`;
-    return { weight: target.weight ?? 1, key: target.name ?? at, node: compileNode(target, at, here, leaves) };
+    return { weight: target.weight ?? 1, key: target.name ?? at, node: compileNode(target, at, here, made) };
   });
   const nodes = options.map(({ node }) => node);
   const named = (name: string | undefined): PlanNode =>
@@ -119,7 +121,7 @@ function inherit(above: Inherited, config: Config): Inherited {
   return here;
 }
 
-function toLeaf(config: Config, path: string, here: Inherited): Leaf {
+function toLeaf(config: Config, path: string, here: Inherited, publicModel: PublicModelUse | null): Leaf {
   const { retry } = here;
   return Object.freeze<Leaf>({
     path,
@@ -145,6 +147,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
     forwardHeaders: here.forward_headers ?? [],
     strict: here.strict_open_ai_compliance ?? true,
     unsupportedParams: here.unsupported_params ?? 'drop',
+    publicModel,
   });
 }
 

@@ -1,6 +1,6 @@
-import { namesGuardrails } from './add-guardrails.ts';
 import { compileConfig } from './compile-config.ts';
 import type { Leaf, Plan } from './plan.ts';
+import { leafPart, namesGuardrails } from './replace-leaves.ts';
 
 /** The plan of a call without a config: one target, given by the call itself. All such calls share this object. */
 export const plainPlan: Plan = compileConfig({});
@@ -20,8 +20,8 @@ const made = new WeakMap<Leaf, FirstTarget>();
 export function toFirstTarget({ leaves: [first] }: Plan): FirstTarget {
   let plans = made.get(first);
   if (plans === undefined) {
-    const { path, name, credentials, strict, inputGuardrails, outputGuardrails } = first;
-    const unguarded = { ...plainLeaf, path, name, credentials, strict };
+    const { path, name, credentials, strict, publicModel, inputGuardrails, outputGuardrails } = first;
+    const unguarded = { ...plainLeaf, path, name, credentials, strict, publicModel };
     plans = {
       guarded: planOf({ ...unguarded, inputGuardrails, outputGuardrails }),
       unguarded: planOf(unguarded),
@@ -32,6 +32,5 @@ export function toFirstTarget({ leaves: [first] }: Plan): FirstTarget {
 }
 
 function planOf(made: Leaf): Plan {
-  const leaf = Object.freeze(made);
-  return { root: { kind: 'leaf', leaf }, leaves: [leaf], namesGuardrails: namesGuardrails(leaf) };
+  return { ...leafPart(made), namesGuardrails: namesGuardrails(made) };
 }

@@ -4,6 +4,7 @@ import type { PathStep } from '#libs/contracts/param-path.ts';
 import type { CachePolicy } from '#libs/contracts/calls/response-cache.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { OwnPrice } from '#libs/prices/price-table.ts';
 
 /** The input of conditions and sticky hashes: the caller's own values, before any config changes them. */
 export type PlanCall = {
@@ -58,7 +59,12 @@ export type Leaf = {
   forwardHeaders: readonly string[];
   strict: boolean;
   unsupportedParams: 'drop' | 'refuse';
+  /** null: it is a target of a config or of a plain call. */
+  publicModel: PublicModelUse | null;
 };
+
+/** The public model through which a target is called: its name in the call, and its price if it has one. */
+export type PublicModelUse = { readonly name: string; readonly price: OwnPrice | null };
 
 /** Whether an expression matches in a text. */
 export type PatternSearch = (rule: string, text: string) => boolean | Promise<boolean>;

@@ -166,7 +166,9 @@ function callLeaf<Planned extends Call>(
   const { leaf, request } = call;
   if (model !== null) call.model = model;
   const isNamed = model === null || model === (target.model ?? request.model);
-  call.target = isNamed ? target : { ...target, model };
+  const price = leaf.publicModel?.price ?? null;
+  const priced = price === null ? target : { ...target, ownPrice: price };
+  call.target = isNamed ? priced : { ...priced, model };
   const policy = leaf.retry === null ? undefined : toPolicy(leaf.retry, deadlineAt, deps.retryBaseMs ?? 1_000);
   return deps.callTarget(call, leaf === plainLeaf ? request : requestOf(call, edits), policy);
 }

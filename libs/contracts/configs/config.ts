@@ -167,7 +167,8 @@ export const configSettingNames: readonly string[] = [...settingNames, ...Object
 const settingMembers = Object.fromEntries(configSettingNames.map((setting) => [setting, settingText()]));
 const secretMembers = Object.fromEntries(configSecretNames.map((secret) => [secret, secretText()]));
 
-const members = {
+/** The members of one level of a config, apart from `targets`, settings and secrets. */
+export const configMembers = {
   strategy: Strategy.optional().describe('How a target is selected.'),
   name: name().optional().describe('The name that conditions use for this target.'),
   weight: decimal(0, 1_000_000)
@@ -230,7 +231,7 @@ const members = {
   ),
 };
 
-type Members = z.output<z.ZodObject<typeof members>>;
+type Members = z.output<z.ZodObject<typeof configMembers>>;
 
 /**
  * A config as parsed: defaults are filled in, and the two spellings of a member are unified. Settings and secrets have
@@ -245,7 +246,7 @@ export type Config = Members & {
 export const ConfigNode: z.ZodType<Config> = z.lazy(() =>
   z
     .strictObject({
-      ...members,
+      ...configMembers,
       ...settingMembers,
       ...secretMembers,
       targets: z.array(ConfigNode).min(1).max(configLimits.leavesMax).optional(),

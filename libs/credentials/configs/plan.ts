@@ -9,10 +9,12 @@ import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { readCallOptions, hasCallOptions, type CallOptions } from './call-options.ts';
 import { noSuchConfig, noSuchGuardrail, unreadableConfig, unreadableGuardrail } from '../not-found.ts';
 import { readConfig, readInlineConfig, type ReadConfigDeps } from './read-config.ts';
+import { namesCredential, usePublicModels, type ModelCaller, type PublicModelRecords } from './public-models.ts';
 import { refuseConfigOverride, type ConfigDefaults, type RequestedCredential } from '../requested.ts';
 
 /** The records for making plans, all of them in memory. */
-export type PlanDeps = ReadConfigDeps & { snapshot: ConfigRecords & GuardrailRecords };
+export type PlanDeps = ReadConfigDeps & { snapshot: ConfigRecords & GuardrailRecords & PublicModelRecords };
+type ConfigDeps = ReadConfigDeps & { snapshot: ConfigRecords };
 
 type ConfigRecords = {
   /** By slug or ID. */
@@ -42,7 +44,8 @@ export type FoundPlan = {
   stored: (StoredVersion & { secrets: SecretMembers }) | null;
 };
 
-export type PlanQuery = {
+/** What a request says about its config. */
+export type ConfigQuery = {
   workspaceId: string;
   credentials: RequestedCredential;
   /** null: the headers contain no options (for a batch's lines). */
@@ -50,20 +53,45 @@ export type PlanQuery = {
   defaults: ConfigDefaults;
 };
 
+export type PlanQuery = ConfigQuery & ModelQuery;
+
+type ModelQuery = {
+  /** The model of the body, which can be a public one; null for a request without one. */
+  model: string | null;
+  /** The caller of a public model. */
+  caller: Omit<ModelCaller, 'workspaceId'>;
+};
+
 /** The plan of a call without a config. */
 export const withoutConfig: FoundPlan = { plan: plainPlan, param: 'config', options: null, stored: null };
 
 /**
  * Returns the plan of a call: its config with the guardrails of the workspace before those of its targets. Without a
- * config it has only these guardrails, and without them it is the plain plan, the same object for all calls. Throws
- * like `findConfig` and `guardPlan`.
+ * config it has the targets of the public model that it names. Otherwise it has only these guardrails, and without them it
+ * is the plain plan, the same object for all calls. Throws like `findConfig`, `usePublicModels` and `guardPlan`.
  */
 export function findPlan(deps: PlanDeps, query: PlanQuery): FoundPlan {
   const { workspaceId, credentials, defaults, headers } = query;
-  const isGuarded = deps.snapshot.findGuardrails(workspaceId) !== undefined;
   const hasConfig = credentials.config !== null || defaults.configId !== null;
-  if (!isGuarded && !hasConfig && (headers === null || !hasCallOptions(headers))) return withoutConfig;
-  return guardPlan(deps.snapshot, workspaceId, findConfig(deps, query) ?? withoutConfig);
+  const hasOptions = headers !== null && hasCallOptions(headers);
+  const found = hasConfig || hasOptions ? (findConfig(deps, query) ?? withoutConfig) : withoutConfig;
+  return guardPlan(deps.snapshot, workspaceId, routePublicModels(deps, query, found));
+}
+
+/**
+ * Returns the plan with the targets of the public models that it names, or that the call names without a config. A call that names
+ * its own credential sends its model to the provider of that credential. Throws like `usePublicModels`.
+ */
+export function routePublicModels(
+  deps: Pick<PlanDeps, 'snapshot' | 'plans'>,
+  { workspaceId, credentials, model, caller }: Pick<ConfigQuery, 'workspaceId' | 'credentials'> & ModelQuery,
+  found: FoundPlan,
+): FoundPlan {
+  if (namesCredential(credentials)) return found;
+  if (found.plan === plainPlan && (model === null || model.startsWith('@'))) return found;
+  const plan = usePublicModels(deps, found.plan, { model, caller: { workspaceId, ...caller } });
+  if (plan === found.plan) return found;
+  return { ...found, plan, param: found.plan === plainPlan ? 'model' : found.param };
 }
 
 /**
@@ -72,8 +100,8 @@ export function findPlan(deps: PlanDeps, query: PlanQuery): FoundPlan {
  * member at fault, NotInSnapshot, and `forbidden` if the key's config is fixed.
  */
 export function findConfig(
-  deps: PlanDeps,
-  { workspaceId, credentials, headers, defaults }: PlanQuery,
+  deps: ConfigDeps,
+  { workspaceId, credentials, headers, defaults }: ConfigQuery,
 ): FoundPlan | null {
   const options = headers === null ? null : readCallOptions(headers);
   refuseConfigOverride(defaults, credentials, options !== null);
@@ -90,7 +118,7 @@ export function findConfig(
 }
 
 function findStored(
-  { snapshot }: PlanDeps,
+  { snapshot }: ConfigDeps,
   workspaceId: string,
   name: string,
   param: string | null,

@@ -5,7 +5,7 @@ import { prepareGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts'
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
-import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
+import type { Leaf, Plan, PublicModelUse } from '#libs/calls/plan/plan.ts';
 import { unknownProvider } from '../not-found.ts';
 import { containsSecrets } from './config-secrets.ts';
 import type { PlanCache } from './plan-cache.ts';
@@ -69,11 +69,14 @@ function checkGuardrails(guardrails: readonly GuardrailEntry[], param: string, c
 
 /**
  * The plan of a config that was checked when it was stored; null when this release cannot read it. Destinations are
- * checked for each call.
+ * checked for each call. `publicModel`: the public model that the config stands for.
  */
-export function compileStoredConfig(document: Record<string, unknown>): Plan | null {
+export function compileStoredConfig(
+  document: Record<string, unknown>,
+  publicModel: PublicModelUse | null = null,
+): Plan | null {
   const result = ConfigNode.safeParse(document);
-  return result.success ? compileConfig(result.data) : null;
+  return result.success ? compileConfig(result.data, publicModel) : null;
 }
 
 /** A config's JSON text as a value. Throws invalid_request. */

@@ -5,7 +5,7 @@ import { lowestLogUuid, utcDay } from '../row/log-id.ts';
 
 type CallGroup = Pick<
   RequestLogTable,
-  'key_id' | 'provider' | 'virtual_key' | 'model' | 'config_id' | 'config' | 'prompt_slug' | 'metadata'
+  'key_id' | 'provider' | 'virtual_key' | 'model' | 'public_model' | 'config_id' | 'config' | 'prompt_slug' | 'metadata'
 > & { cost: string; tokens: string; unpriced: number };
 
 /**
@@ -16,7 +16,7 @@ type CallGroup = Pick<
 export async function readCallGroups(db: Kysely<Database>, workspaceId: string, sinceMs: number): Promise<CallGroup[]> {
   const from = Math.max(0, Math.floor(sinceMs));
   const { rows } = await sql<CallGroup>`
-    select key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata,
+    select key_id, provider, virtual_key, model, public_model, config_id, config, prompt_slug, metadata,
       coalesce(sum(cost), 0)::text as cost,
       coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)) filter (where method is distinct from 'GET'), 0)::text
         as tokens,
@@ -24,6 +24,6 @@ export async function readCallGroups(db: Kysely<Database>, workspaceId: string, 
     from request_log
     where workspace_id = ${workspaceId} and kind in ('live', 'batch')
       and recorded_on >= ${utcDay(from)}::date and id >= ${lowestLogUuid(from)}::uuid and last_id >= ${lowestLogUuid(from)}::uuid
-    group by key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata`.execute(db);
+    group by key_id, provider, virtual_key, model, public_model, config_id, config, prompt_slug, metadata`.execute(db);
   return rows;
 }

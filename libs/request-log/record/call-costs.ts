@@ -36,6 +36,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
           {
             provider: bought.target.provider,
             models: [bought.responseModel, bought.model, findBaseModel(bought.target, bought.model)],
+            ownPrice: bought.target.ownPrice,
             usage: bought.usage,
             units: bought.units,
           },

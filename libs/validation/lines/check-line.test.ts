@@ -165,6 +165,14 @@ test('without a default target the model names its virtual key', () => {
   }
 });
 
+test('without a default target, a model can be a public name', () => {
+  const publicNames = { exact: new Set(['gpt-4o']), wildcards: ['openai/*'] };
+  const rules = { ...chatRules, hasDefaultTarget: false, virtualKeys: new Set<string>(), publicNames };
+  expect(problemOf(withBody({ model: 'gpt-4o' }), rules)).toBeNull();
+  expect(problemOf(withBody({ model: 'openai/gpt-5' }), rules)).toBeNull();
+  expect(problemOf(withBody({ model: 'openai/' }), rules)).toMatchObject({ code: 'model_not_found' });
+});
+
 test('a virtual key that a model names must exist, if the keys are known', () => {
   const rules = { ...chatRules, virtualKeys: new Set(['main']) };
   expect(problemOf(withBody({ model: '@main/gpt-4o' }), rules)).toBeNull();

@@ -1,4 +1,5 @@
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
+import { isPublicName, type PublicNames } from '#libs/contracts/configs/public-models.ts';
 import { duplicateBreach } from '#libs/contracts/calls/body-rules.ts';
 import { describeBreach, kindOf, type Problem } from '#libs/contracts/calls/describe-issue.ts';
 import { withoutLowBounds } from '#libs/contracts/calls/output-bounds.ts';
@@ -18,6 +19,8 @@ export type LineRules = SchemaLimits & {
   hasDefaultTarget: boolean;
   /** Slugs of the virtual keys that a model can name; null allows any. */
   virtualKeys: ReadonlySet<string> | null;
+  /** The public models that a line can name if there is no default target. Absent: none. */
+  publicNames?: PublicNames | undefined;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
   /** Prompts that a line can use, by slug and ID. Absent: lines cannot use prompts. */
@@ -199,7 +202,7 @@ function checkRequired(body: Record<string, unknown>, endpoint: BatchEndpoint): 
 }
 
 function checkTarget(model: string | null, rules: LineRules): Problem | null {
-  const { hasDefaultTarget, virtualKeys, unable, endpoint } = rules;
+  const { hasDefaultTarget, virtualKeys, publicNames, unable, endpoint } = rules;
   const slug = model === null ? undefined : /^@([a-zA-Z0-9_-]{1,64})\/./s.exec(model)?.[1];
   if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) {
     const provider = unable.get(slug ?? null);
@@ -207,11 +210,12 @@ function checkTarget(model: string | null, rules: LineRules): Problem | null {
     const message = `The provider '${provider}' does not support ${endpoint}. Use a virtual key of another provider in the model, as '@virtual-key/model'.`;
     return { code: 'unsupported_operation', message, param: 'body.model' };
   }
+  if (publicNames !== undefined && model !== null && isPublicName(publicNames, model)) return null;
   const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;
   if (slug !== undefined) {
     const message = `The model '${shown}' names the virtual key '${slug}', which does not exist in this workspace.`;
     return { code: 'model_not_found', message, param: 'body.model' };
   }
-  const message = `The model '${shown}' does not name a provider, and neither does the batch. Write the model as '@virtual-key/model', or create the batch with a virtual key or a config.`;
+  const message = `The model '${shown}' does not name a provider, and neither does the batch. Use a public model, write the model as '@virtual-key/model', or create the batch with a virtual key or a config.`;
   return { code: 'model_not_found', message, param: 'body.model' };
 }

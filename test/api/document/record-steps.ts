@@ -53,6 +53,7 @@ export const recordSteps: readonly Step[] = [
   { id: 'deleteConfig', params: { slug: 'support' } },
   ...ofKind('Config', 'Configs', { slug: 'support' }, versionsOf('Config', { slug: 'support' })),
   ...ofKind('Guardrail', 'Guardrails', guardrail, versionsOf('Guardrail', guardrail)),
+  ...ofKind('PublicModel', 'PublicModels', { slug: 'gpt-4o' }),
   { id: 'setGuardrails' },
   { id: 'retrieveGuardrails' },
   // Areas that are forwarded refuse bodies that they could not judge.

@@ -142,6 +142,7 @@ describe('GET /v1/logs', () => {
       sha256_salt: null,
       request_sha256: null,
       answer_sha256: null,
+      public_model: null,
     });
     expect(page.data[0]).toMatchObject({ request_id: 'req_silent', usage: null, status: null });
   });

@@ -2,19 +2,18 @@ import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
 import { configSchema } from '../../generated/config-schema.ts';
-import { providerNames } from '../../generated/names.ts';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
-import type { KnownValues } from '../parts/complete-json.ts';
 import { JsonEditor } from '../parts/json-editor.tsx';
 import { readObject } from '../parts/read-object.ts';
 import { DataTable, RecordTable } from '../parts/table.tsx';
 import { TextDiff } from '../parts/text-diff.tsx';
 import { useMay } from '../session.tsx';
 import { ConfigTree } from './config-tree.tsx';
+import { useKnownValues } from './known-values.ts';
 
 type Config = Omit<Answer<'/v1/configs'>['data'][number], 'object'>;
 
@@ -232,35 +231,6 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
       </div>
     </div>
   );
-}
-
-/** The slugs that a config can name. If a key cannot read some of them, they are not offered for completion. */
-function useKnownValues(): KnownValues {
-  const slugs = (rows: readonly { slug?: string | null }[] | undefined): string[] =>
-    (rows ?? []).flatMap(({ slug }) => (slug == null ? [] : [slug]));
-  const keys = useQuery({
-    queryKey: ['virtual_key', 'list'],
-    queryFn: () => allPages((query) => answerOf(api.GET('/v1/virtual-keys', { params: { query } }))),
-    retry: false,
-  });
-  const prompts = useQuery({
-    queryKey: ['prompt', 'list'],
-    queryFn: () => allPages((query) => answerOf(api.GET('/v1/prompts', { params: { query } }))),
-    retry: false,
-  });
-  const guardrails = useQuery({
-    queryKey: ['guardrail', 'list'],
-    queryFn: () => allPages((query) => answerOf(api.GET('/v1/guardrails', { params: { query } }))),
-    retry: false,
-  });
-  const checks = slugs(guardrails.data?.data);
-  return {
-    provider: providerNames,
-    virtual_key: slugs(keys.data?.data),
-    prompt_id: slugs(prompts.data?.data),
-    input_guardrails: checks,
-    output_guardrails: checks,
-  };
 }
 
 type Explanation = { text: string[]; config: unknown };

@@ -104,6 +104,7 @@ function Properties({ log }: { log: LogDetails }) {
           rows={[
             ['Operation', log.operation],
             ['Model', <code key="model">{log.model}</code>],
+            ['Public model', log.public_model],
             ['Response model', log.response_model],
             ['Provider', log.provider],
             ['Virtual key', log.virtual_key],

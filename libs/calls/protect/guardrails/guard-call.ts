@@ -27,6 +27,8 @@ export type GuardedCall = {
   request: ForwardRequest;
   target: Target;
   model: string | null;
+  /** The name of the public model in the call. Absent: it names none. */
+  publicModel?: string | undefined;
   metadata: Readonly<Record<string, string>> | null;
   /** Asked when an output check ends the call with a status: whether the call is made once more. */
   mayRepeat: (status: number) => boolean;
@@ -199,13 +201,14 @@ const hookResults = (before: HookResult[], after: HookResult[]): object => ({
 
 const noHeaders = {};
 
-function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
+function toSubject({ request, target, model, publicModel, metadata }: GuardedCall): GuardrailSubject {
   const { operation, stream, signal } = request;
   return {
     workspaceId: target.workspaceId ?? '',
     traceId: request.traceId ?? null,
     operation,
     model,
+    publicModel,
     provider: target.provider,
     metadata,
     headers: request.headers ?? noHeaders,

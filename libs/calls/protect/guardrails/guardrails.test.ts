@@ -106,6 +106,10 @@ describe('local checks', () => {
     expect(await verdictOf({ modelWhitelist: { models: ['gpt-test'] } }, on)).toBe(true);
     expect(await verdictOf({ modelWhitelist: { models: ['other'] } }, on)).toBe(false);
     expect(await verdictOf({ modelWhitelist: { models: ['gpt-test'], not: true } }, on)).toBe(false);
+    const named = { ...on, publicModel: 'cheap' };
+    expect(await verdictOf({ modelWhitelist: { models: ['cheap'] } }, named)).toBe(true);
+    expect(await verdictOf({ modelWhitelist: { models: ['cheap'], not: true } }, named)).toBe(false);
+    expect(await verdictOf({ modelWhitelist: { models: ['gpt-test'], not: true } }, named)).toBe(false);
     expect(await verdictOf({ requiredMetadataKeys: { metadataKeys: ['team'] } }, on)).toBe(true);
     expect(await verdictOf({ requiredMetadataKeys: { metadataKeys: ['team', 'toString'] } }, on)).toBe(false);
     expect(await verdictOf({ allowedRequestTypes: { allowedTypes: ['chatComplete'] } }, on)).toBe(true);

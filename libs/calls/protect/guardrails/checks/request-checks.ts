@@ -10,7 +10,8 @@ export type RequestCheck = Extract<
 >;
 
 /** The checks of a call that do not read its texts. */
-export function checkRequest(check: RequestCheck, { model, metadata, operation, request }: GuardrailSubject): Finding {
+export function checkRequest(check: RequestCheck, subject: GuardrailSubject): Finding {
+  const { model, publicModel, metadata, operation, request } = subject;
   switch (check.name) {
     case 'modelWhitelist': {
       const { models, not } = check.parameters;
@@ -20,7 +21,11 @@ export function checkRequest(check: RequestCheck, { model, metadata, operation, 
         return { verdict: false, data: { ...data, explanation: `'${chooses}' lets the provider choose a model.` } };
       const passes = (name: string): boolean =>
         not ? !models.some((excluded) => isModelNamed(name, excluded)) : models.includes(name);
-      return { verdict: [model ?? '', ...names].every(passes), data };
+      // A list of allowed models can name the public model instead of that of the provider. An excluded model is excluded
+      // under both names.
+      const own = publicModel === undefined ? [model ?? ''] : [model ?? '', publicModel];
+      const isPassing = not ? own.every(passes) : own.some(passes);
+      return { verdict: isPassing && names.every(passes), data };
     }
     case 'requiredMetadataKeys': {
       const { metadataKeys, operator } = check.parameters;

@@ -13,6 +13,8 @@ export type GuardrailSubject = {
   operation: CallOperation;
   /** The model that is requested from the provider. */
   model: string | null;
+  /** The name of the public model in the call. Absent: it names none. */
+  publicModel?: string | undefined;
   provider: string;
   metadata: Readonly<Record<string, string>> | null;
   /** The client's headers, in lower case; none for a batch line. */

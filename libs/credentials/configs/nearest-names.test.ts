@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { nearestNames } from './nearest-names.ts';
+
+test('the three most similar names are returned, the most similar first', () => {
+  const names = ['claude-gpt-5', 'gpt-4o-mini', 'gpt-4o', 'gpt-5', 'text-embedding-3-large'];
+  expect(nearestNames('gpt4o', names)).toEqual(['gpt-4o', 'gpt-5', 'gpt-4o-mini']);
+});
+
+test('upper and lower case do not count as differences', () => {
+  expect(nearestNames('GPT-4O', ['gpt-5', 'gpt-4o'])).toEqual(['gpt-4o', 'gpt-5']);
+});
+
+test('names without any similarity are left out', () => {
+  expect(nearestNames('whisper', ['a-very-long-name-of-another-model'])).toEqual([]);
+});
+
+test('thousands of long names are compared within a tenth of a second', () => {
+  const names = Array.from({ length: 10_000 }, (_, index) => `${'xy'.repeat(95)}${index}`);
+  const startMs = performance.now();
+  expect(nearestNames('y'.repeat(200), names)).toEqual([]);
+  expect(performance.now() - startMs).toBeLessThan(100);
+});
