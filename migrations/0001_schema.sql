@@ -840,11 +840,17 @@ create table request_log_row (
   sha256_salt text,
   request_sha256 text,
   answer_sha256 text,
+  -- The agent session and sub-agent that made the call.
+  session_id text,
+  agent_id text,
+  parent_agent_id text,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
--- Lists and searches use only these two, because each further index would cost time with every row.
+-- Lists and searches use only these, because each further index would cost time with every row.
 create index request_log_row_list on request_log_row (workspace_id, recorded_on desc, id desc);
 create index request_log_row_trace on request_log_row (trace_id, recorded_on desc, id desc);
+create index request_log_row_session on request_log_row (session_id, recorded_on desc, id desc)
+  where session_id is not null;
 
 -- Lines of one batch that one process recorded in the same minute and that differ only in the arrays, which have an
 -- element for each line; an array that would only have nulls is null. As rows, they would take ten times the space. The
@@ -903,6 +909,10 @@ create table request_log_pack (
   price_version text,
   bodies_blob text,
   guardrails jsonb,
+  -- Always null, because lines have no session.
+  session_id text,
+  agent_id text,
+  parent_agent_id text,
   id uuid[],
   provider_request_id text[],
   finish_reason text[],
@@ -936,6 +946,7 @@ alter table request_log_pack
   alter prompt_slug set storage main, alter mode set storage main, alter last_used_option set storage main,
   alter cache_status set storage main, alter error_code set storage main, alter usage_details set storage main,
   alter price_version set storage main, alter bodies_blob set storage main, alter guardrails set storage main,
+  alter session_id set storage main, alter agent_id set storage main, alter parent_agent_id set storage main,
   alter id set storage main,
   alter provider_request_id set storage main, alter finish_reason set storage main, alter started_at set storage main,
   alter duration_ms set storage main, alter upstream_ms set storage main, alter input_tokens set storage main,
@@ -950,6 +961,7 @@ alter table request_log_pack
 create index request_log_pack_list on request_log_pack (workspace_id, recorded_on desc, last_id desc);
 create index request_log_pack_batch on request_log_pack (batch_id);
 create index request_log_pack_trace on request_log_pack (trace_id) where trace_id is not null;
+create index request_log_pack_session on request_log_pack (session_id) where session_id is not null;
 
 -- All calls. The IDs of the pack of a call allow a reader to skip packs; without a pack, both are its own.
 create view request_log with (security_invoker = true) as
@@ -960,6 +972,7 @@ create view request_log with (security_invoker = true) as
     first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
     batch_line, steps, bodies_blob, process_id, sequence, guardrails, sha256_salt, request_sha256, answer_sha256,
+    session_id, agent_id, parent_agent_id,
     id as first_id, id as last_id
   from request_log_row
   union all
@@ -976,6 +989,7 @@ create view request_log with (security_invoker = true) as
     line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
     pack.bodies_blob, pack.process_id, line.sequence, pack.guardrails, line.sha256_salt,
     line.request_sha256, line.answer_sha256,
+    pack.session_id, pack.agent_id, pack.parent_agent_id,
     pack.first_id, pack.last_id
   from request_log_pack as pack cross join lateral unnest(
     pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,

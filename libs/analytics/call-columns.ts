@@ -57,13 +57,16 @@ const packColumns = sql`
 export type Records = { where: RawBuilder<unknown> } | RowsAndPacks;
 export type RowsAndPacks = Record<'rows' | 'packs', RawBuilder<unknown>>;
 
+/** The columns that `metadataValue` reads. */
+const labels = sql`metadata, session_id, agent_id`;
+
 /** The records of a query, and their metadata. */
 export const selectRecords = (records: Records): RawBuilder<unknown> =>
   'where' in records
-    ? sql`select ${recordColumns}, metadata from request_log where ${records.where}`
+    ? sql`select ${recordColumns}, ${labels} from request_log where ${records.where}`
     : sql`
-      select ${recordColumns}, metadata from request_log_row where ${records.rows}
+      select ${recordColumns}, ${labels} from request_log_row where ${records.rows}
       union all
-      select ${packColumns}, metadata from request_log_pack as pack
+      select ${packColumns}, ${labels} from request_log_pack as pack
         cross join lateral unnest(string_to_array(latency, ',')) with ordinality as pair (text, place)
       where ${records.packs}`;

@@ -26,6 +26,7 @@ export type EndedCall = {
     model: string | null;
     config?: Version | null;
     prompt?: Version | null;
+    session?: { sessionId: string; agentId: string | null; parentAgentId: string | null } | null;
     earlierAttempts: readonly { durationMs: number }[];
     fallbacks?: number;
     retries?: number;
@@ -437,6 +438,26 @@ export const columns = {
     from: (): string | null => null,
     shown: { description: 'The SHA-256 of the salt and the body of the answer, in hex. Null if there was no answer.' },
     exportedAs: 'answer_sha256',
+  },
+  session_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.sessionId ?? null,
+    shown: { description: 'The agent session that the call belongs to, as its client named it.' },
+    filter: { list: 'session_id', description: 'agent sessions' },
+    exportedAs: 'session_id',
+  },
+  agent_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.agentId ?? null,
+    shown: { description: 'The sub-agent of the session that made the call. Null for the main agent.' },
+    filter: { list: 'agent_id', description: 'sub-agents' },
+    exportedAs: 'agent_id',
+  },
+  parent_agent_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.parentAgentId ?? null,
+    shown: { description: 'The agent that started the sub-agent.' },
+    exportedAs: 'parent_agent_id',
   },
 } as const satisfies Record<string, Column>;
 

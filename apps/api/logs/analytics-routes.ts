@@ -6,6 +6,7 @@ import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
 import {
   groupings,
+  readAgentGroups,
   readGroups,
   readMetadataGroups,
   type GroupingName,
@@ -124,7 +125,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     responses: groupResponses,
     ...withInput({ query: AnalyticsGroupQuery }, async ({ query }, request, response) => {
       const { workspaceId, answer: page } = await runFor(request, query, (tx, wanted) =>
-        readGroups(tx, wanted, groupings[name], query),
+        name === 'agent' ? readAgentGroups(tx, wanted, query) : readGroups(tx, wanted, groupings[name], query),
       );
       const data =
         groupings[name].column === 'workspace_id'
@@ -210,7 +211,9 @@ const graphText = (name: GraphName): string =>
 const notesOfGroup = (name: GroupingName): string =>
   name === 'users' || name === 'ai-models'
     ? '`requests` and `cost` are strings here.'
-    : name.startsWith('workspace')
+    : name === 'agent'
+      ? 'An `agent_id` of null stands for the main agents. Read from the calls themselves, so select one session with `session_id`.'
+      : name.startsWith('workspace')
       ? 'Organisation keys see all workspaces unless the query selects one.'
       : '';
 

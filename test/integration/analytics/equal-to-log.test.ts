@@ -28,6 +28,7 @@ const workspaces = ['ws_1', 'ws_2'];
 
 function randomCall(): Partial<RequestLogEntry> & { at: number } {
   const user = pick([null, 'ann', 'bob', 'cleo', 'ünal']);
+  const session = pick([null, 'session_1', 'session_2']);
   return {
     // Three days, and within them some busy hours.
     at: now - (below(4) === 0 ? below(3 * dayMs) : pick([0, 5, 27, 50]) * hourMs + below(hourMs)),
@@ -49,6 +50,8 @@ function randomCall(): Partial<RequestLogEntry> & { at: number } {
     saved_cost: pick([null, '0.3']),
     trace_id: pick([null, 'trace_1', 'trace_2', 'trace_3']),
     span_id: pick([null, 'span_1']),
+    session_id: session,
+    agent_id: session === null ? null : pick([null, 'agent_1', 'agent_2']),
     duration_ms: Math.exp(below(1_000) / 90) - 1,
     input_tokens: pick([null, 0, 7, 1_000]),
     output_tokens: pick([null, 1, 50]),
@@ -105,6 +108,12 @@ const cases: Case[] = [
       where: sql`metadata ->> '_user' in ('ann', 'ünal')`,
     }),
   ],
+  [
+    'metadata',
+    () => ({ filter: { metadata: { _session: ['session_1'] } }, where: sql`session_id = 'session_1'` }),
+  ],
+  ['session_id', () => ({ filter: { session_id: ['session_2'] }, where: sql`session_id = 'session_2'` })],
+  ['agent_id', () => ({ filter: { agent_id: ['agent_1'] }, where: sql`agent_id = 'agent_1'` })],
   ['trace_id', () => ({ filter: { trace_id: ['trace_2'] }, where: sql`trace_id = 'trace_2'` })],
   ['span_id', () => ({ filter: { span_id: ['span_1'] }, where: sql`span_id = 'span_1'` })],
   [
@@ -154,6 +163,13 @@ type PlainGroup = {
 };
 
 const recordedMs = sql`('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint`;
+/** The values of groups by a metadata key. */
+const plainColumns: Readonly<Record<string, RawBuilder<unknown>>> = {
+  _user: sql`metadata ->> '_user'`,
+  _session: sql`session_id`,
+  _agent: sql`case when session_id is not null then coalesce(agent_id, '') end`,
+  team: sql`metadata ->> 'team'`,
+};
 const failed = sql`(status is null or status >= 400 or error_code is not null)`;
 
 test('every total of random times and filters is that of the log', async () => {
@@ -258,7 +274,7 @@ test('every total of random times and filters is that of the log', async () => {
 
     const { stepMs: _step, ...whole } = wanted;
     const grouping = pick([
-      ...(['users', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as const).map(
+      ...(['users', 'session', 'agent', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as const).map(
         (name) => groupings[name],
       ),
       { member: 'metadata_value', column: 'value', metadataKey: 'team' },
@@ -267,7 +283,7 @@ test('every total of random times and filters is that of the log', async () => {
       columns: ['requests', 'last_seen', 'error_count', 'refused_count', 'cost', 'p95_latency'],
     });
     const byKey = 'metadataKey' in grouping ? grouping.metadataKey : undefined;
-    const column = byKey === undefined ? sql.ref(grouping.column) : sql`metadata ->> ${sql.lit(byKey)}`;
+    const column = plainColumns[byKey ?? ''] ?? sql`${sql.ref(grouping.column)}`;
     const { rows: plainGroups } = await sql<PlainGroup>`
       select ${column} as value, count(*) as requests, max(${recordedMs}) as last_seen,
         count(*) filter (where ${failed}) as errors, count(*) filter (where ${failed} and attempts = 0) as refused, coalesce(sum(cost), 0)::float8 as cost,
