@@ -8,7 +8,14 @@ import {
   rollupConditions,
   workspaceCondition,
 } from '#libs/request-log/read/call-conditions.ts';
-import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, rolledUpKeys, singleCalls } from './aggregate-calls.ts';
+import {
+  aggregateLog,
+  allCallsKey,
+  measuresFrom,
+  metadataKeyPrefix,
+  rolledUpKeys,
+  singleCalls,
+} from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
 import { divideIntoSegments, type Kept, type Segment } from './choose-buckets.ts';
 import { bucketIn, recordedIn } from './rollups/roll-up.ts';

@@ -214,8 +214,8 @@ const notesOfGroup = (name: GroupingName): string =>
     : name === 'agent'
       ? 'An `agent_id` of null stands for the main agents. Read from the calls themselves, so select one session with `session_id`.'
       : name.startsWith('workspace')
-      ? 'Organisation keys see all workspaces unless the query selects one.'
-      : '';
+        ? 'Organisation keys see all workspaces unless the query selects one.'
+        : '';
 
 /** `graphs/errors/rate` becomes the operation `graphErrorsRate`. */
 const describe = (path: string, summary: string, ...texts: readonly string[]) =>

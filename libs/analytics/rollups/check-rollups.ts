@@ -90,9 +90,7 @@ async function compare(
   const ofKey = sql`exists (
     select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
       and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;
-  const always = sql.join(
-    rolledUpKeys.map((key) => sql.lit(cube === 'value' ? `${metadataKeyPrefix}${key}` : key)),
-  );
+  const always = sql.join(rolledUpKeys.map((key) => sql.lit(cube === 'value' ? `${metadataKeyPrefix}${key}` : key)));
   const isComplete = {
     call: sql`true`,
     metadata: sql`(key in (${always}) or ${ofKey})`,

@@ -108,10 +108,7 @@ const cases: Case[] = [
       where: sql`metadata ->> '_user' in ('ann', 'ünal')`,
     }),
   ],
-  [
-    'metadata',
-    () => ({ filter: { metadata: { _session: ['session_1'] } }, where: sql`session_id = 'session_1'` }),
-  ],
+  ['metadata', () => ({ filter: { metadata: { _session: ['session_1'] } }, where: sql`session_id = 'session_1'` })],
   ['session_id', () => ({ filter: { session_id: ['session_2'] }, where: sql`session_id = 'session_2'` })],
   ['agent_id', () => ({ filter: { agent_id: ['agent_1'] }, where: sql`agent_id = 'agent_1'` })],
   ['trace_id', () => ({ filter: { trace_id: ['trace_2'] }, where: sql`trace_id = 'trace_2'` })],

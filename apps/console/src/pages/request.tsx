@@ -127,6 +127,15 @@ function Properties({ log }: { log: LogDetails }) {
             ['Request ID', <Id key="request" id={log.request_id} />],
             ['Trace ID', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
             [
+              'Agent session',
+              log.session_id === null ? null : (
+                <Link key="session" to="/agent-sessions" search={{ session: log.session_id }}>
+                  <code>{log.session_id}</code>
+                </Link>
+              ),
+            ],
+            ['Agent', log.agent_id === null ? null : <code key="agent">{log.agent_id}</code>],
+            [
               'Provider request ID',
               log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
             ],
