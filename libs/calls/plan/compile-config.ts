@@ -4,7 +4,8 @@ import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
 import { namesGuardrails } from './add-guardrails.ts';
-import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';
+import { findConversation } from './conversation.ts';
+import type { Leaf, LeafCredentials, Plan, PlanNode, Sticky, WeightedOption } from './plan.ts';
 
 /** The settings that a node inherits from the levels above it. */
 type Inherited = Pick<
@@ -82,19 +83,12 @@ function compileNode(config: Config, path: string, above: Inherited, leaves: Lea
       const { on_status_codes: statuses } = strategy;
       return { kind: 'fallback', options: nodes, statuses: statuses ? new Set(statuses) : null };
     }
-    case 'loadbalance': {
-      const { sticky } = strategy;
+    case 'loadbalance':
       return {
         kind: 'loadbalance',
         options: options.filter(({ weight }) => weight > 0),
-        sticky: sticky?.enabled
-          ? {
-              fields: sticky.hash_fields.map(compileField),
-              ttlMs: sticky.ttl === undefined ? null : sticky.ttl * 1_000,
-            }
-          : null,
+        sticky: compileSticky(strategy.sticky),
       };
-    }
     case 'conditional':
       return {
         kind: 'conditional',
@@ -106,6 +100,18 @@ function compileNode(config: Config, path: string, above: Inherited, leaves: Lea
       };
   }
 }
+
+/** Without fields, the calls of one conversation stay on one target. */
+function compileSticky(sticky: NonNullable<Config['strategy']>['sticky']): Sticky | null {
+  if (sticky === undefined) return ofConversations;
+  if (!sticky.enabled) return null;
+  return {
+    fields: sticky.hash_fields?.map(compileField) ?? ofConversations.fields,
+    ttlMs: sticky.ttl === undefined ? null : sticky.ttl * 1_000,
+  };
+}
+
+const ofConversations: Sticky = { fields: [findConversation], ttlMs: null };
 
 function inherit(above: Inherited, config: Config): Inherited {
   const here: Record<string, unknown> = { ...above };

@@ -82,6 +82,7 @@ export type PlanNode =
  */
 export type WeightedOption = { weight: number; key: string; node: PlanNode };
 
+/** The values that identify a caller or a conversation, and how long it keeps its target (null: forever). */
 export type Sticky = { fields: readonly ((call: PlanCall) => unknown)[]; ttlMs: number | null };
 
 /** A compiled config. */
