@@ -58,10 +58,13 @@ const wideSums = {
   requests: 'bigint',
   refused_requests: 'bigint',
   input_tokens: 'numeric',
+  cached_tokens: 'numeric',
+  cache_write_tokens: 'numeric',
   output_tokens: 'numeric',
   cost: 'numeric',
   unpriced: 'bigint',
   saved_cost: 'numeric',
+  prompt_cache_saved: 'numeric',
   duration_us: 'numeric',
 } as const;
 
@@ -143,12 +146,12 @@ function logRows({ cube, records, metadataKey }: LogOptions): RawBuilder<unknown
   }
   return sql`
     select found.*, entry.key, entry.value
-    from (${found}) as found cross join lateral (
-      select entry.key, entry.value
-      from jsonb_each_text(case when jsonb_typeof(metadata) = 'object' then metadata end) as entry
-        join rollup_key on rollup_key.workspace_id = found.workspace_id and rollup_key.key = entry.key
-      union all select ${sql.lit(sessionKey)}, session_id
-    ) as entry where entry.value is not null`;
+    from (${found}) as found
+      cross join lateral jsonb_each_text(case when jsonb_typeof(metadata) = 'object' then metadata end) as entry
+      join rollup_key on rollup_key.workspace_id = found.workspace_id and rollup_key.key = entry.key
+    where entry.value is not null
+    union all
+    select found.*, ${sql.lit(sessionKey)}, session_id from (${found}) as found where session_id is not null`;
 }
 
 /** Aggregates records to rows of a wide cube, in buckets of `bucketMs`, without a limit on their number. */

@@ -52,6 +52,12 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
     read: ({ inputTokens, outputTokens }) => inputTokens + outputTokens,
     order: sql`sum(input_tokens + output_tokens)`,
   },
+  cached_tokens: { read: ({ cachedTokens }) => cachedTokens, order: sql`sum(cached_tokens)` },
+  cache_write_tokens: { read: ({ cacheWriteTokens }) => cacheWriteTokens, order: sql`sum(cache_write_tokens)` },
+  prompt_cache_saved: {
+    read: ({ promptCacheSaved }) => promptCacheSaved.toNumber(),
+    order: sql`sum(prompt_cache_saved)`,
+  },
   avg_tokens: {
     read: ({ inputTokens, outputTokens, requests }) => perRequest(inputTokens + outputTokens, requests),
     order: sql`sum(input_tokens + output_tokens) / sum(requests)`,

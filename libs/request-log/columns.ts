@@ -63,6 +63,8 @@ export type CallCost = {
   cents: string | null;
   /** The cost that an answer from the cache would have had at the provider. */
   savedCents: string | null;
+  /** How much the provider's prompt cache saved. Absent or null: it was not used, or the cost is not known. */
+  promptCacheSavedCents?: string | null;
   /** The version of the prices that were used; null if no prices were used. */
   version: string | null;
   /** Usage or cost are estimates, or an attempt may have had an unknown cost. */
@@ -459,6 +461,17 @@ export const columns = {
     shown: { description: 'The agent that started the sub-agent.' },
     exportedAs: 'parent_agent_id',
   },
+  prompt_cache_saved: {
+    type: 'cents',
+    isPerLine: true,
+    from: ({ cost }) => cost.promptCacheSavedCents ?? null,
+    shown: {
+      name: 'prompt_cache_saved_usd',
+      description:
+        "US dollars that the provider's prompt cache saved: the price of the same tokens without it, minus what was paid. Negative if writing cost more than reading saved. Null if no token was read or written.",
+    },
+    exportedAs: 'prompt_cache_saved',
+  },
 } as const satisfies Record<string, Column>;
 
 export type ColumnName = keyof Columns;
@@ -486,9 +499,12 @@ export type RequestLogPackTable = Omit<RequestLogTable, PerLine | 'batch_id' | '
   lines: number;
   sum_input_tokens: number;
   sum_output_tokens: number;
+  sum_cached_tokens: number;
+  sum_cache_write_tokens: number;
   /** In US cents. */
   sum_cost: string;
   sum_saved_cost: string;
+  sum_prompt_cache_saved: string;
   sum_duration_us: number;
   /** The lines without a cost. */
   unpriced: number;

@@ -37,6 +37,10 @@ const graphRoutes: Readonly<
   cost: { shows: 'costs in US cents', answer: 'cost' },
   latency: { shows: 'durations in milliseconds', answer: 'latency' },
   tokens: { shows: 'tokens, input and output', answer: 'tokens' },
+  'prompt-cache': {
+    shows: 'prompt tokens read from and written to caches of providers, and what that saved',
+    answer: 'promptCache',
+  },
   users: { shows: 'distinct users (metadata _user)', answer: 'total' },
   'users/requests': { shows: 'calls of each user', answer: 'usersRequests', aliases: ['users-requests'] },
   errors: { shows: 'calls that this gateway rejected or that failed at their provider', answer: 'errors' },

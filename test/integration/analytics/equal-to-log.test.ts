@@ -28,7 +28,7 @@ const workspaces = ['ws_1', 'ws_2'];
 
 function randomCall(): Partial<RequestLogEntry> & { at: number } {
   const user = pick([null, 'ann', 'bob', 'cleo', 'ünal']);
-  const session = pick([null, 'session_1', 'session_2']);
+  const session = pick([null, null, null, 'session_1', 'session_2']);
   return {
     // Three days, and within them some busy hours.
     at: now - (below(4) === 0 ? below(3 * dayMs) : pick([0, 5, 27, 50]) * hourMs + below(hourMs)),
@@ -52,9 +52,13 @@ function randomCall(): Partial<RequestLogEntry> & { at: number } {
     span_id: pick([null, 'span_1']),
     session_id: session,
     agent_id: session === null ? null : pick([null, 'agent_1', 'agent_2']),
-    duration_ms: Math.exp(below(1_000) / 90) - 1,
+    // From 0.1 ms on, where quantiles have their precision.
+    duration_ms: Math.exp(below(1_000) / 90) - 0.9,
     input_tokens: pick([null, 0, 7, 1_000]),
     output_tokens: pick([null, 1, 50]),
+    cached_tokens: pick([null, 0, 5]),
+    cache_write_tokens: pick([null, 3]),
+    prompt_cache_saved: pick([null, '0.7', '-0.000000000001']),
     metadata: { ...(user === null ? {} : { _user: user }), team: pick(['search', 'ads']) },
   };
 }
@@ -208,6 +212,8 @@ test('every total of random times and filters is that of the log', async () => {
       select count(*) as requests, count(*) filter (where ${failed}) as failed, coalesce(sum(input_tokens), 0)::bigint as input,
         coalesce(sum(output_tokens), 0)::bigint as output, coalesce(sum((duration_ms * 1000)::bigint), 0)::bigint as duration,
         coalesce(sum(cost), 0)::text as cost, coalesce(sum(saved_cost), 0)::text as saved,
+        coalesce(sum(cached_tokens), 0)::bigint as cached, coalesce(sum(cache_write_tokens), 0)::bigint as written,
+        coalesce(sum(prompt_cache_saved), 0)::text as kept_cost,
         count(*) filter (where cost is null and not ${failed}) as unpriced,
         count(*) filter (where cache_status = 'HIT') as hits,
         percentile_disc(0.5) within group (order by duration_ms) as p50,
@@ -215,13 +221,15 @@ test('every total of random times and filters is that of the log', async () => {
         percentile_disc(0.99) within group (order by duration_ms) as p99
       from request_log where ${where}`.execute(db);
     calls += totals.requests;
-    const { p50, p90, p99, cost, saved, ...exact } = plain[0] ?? {};
+    const { p50, p90, p99, cost, saved, kept_cost: keptCost, ...exact } = plain[0] ?? {};
     same(
       {
         requests: totals.requests,
         failed: totals.failed,
         input: totals.inputTokens,
         output: totals.outputTokens,
+        cached: totals.cachedTokens,
+        written: totals.cacheWriteTokens,
         duration: totals.durationUs,
         unpriced: totals.unpriced,
         hits: totals.hits,
@@ -229,8 +237,8 @@ test('every total of random times and filters is that of the log', async () => {
       exact,
     );
     same(
-      [totals.cost.toFixed(), totals.savedCost.toFixed()],
-      [new Big(cost ?? 0).toFixed(), new Big(saved ?? 0).toFixed()],
+      [totals.cost, totals.savedCost, totals.promptCacheSaved].map((sum) => sum.toFixed()),
+      [cost, saved, keptCost].map((sum) => new Big(sum ?? 0).toFixed()),
     );
     for (const [share, quantile] of [
       [0.5, p50],

@@ -135,6 +135,7 @@ describe('GET /v1/logs', () => {
       },
       cost_usd: '0.003913',
       saved_cost_usd: null,
+      prompt_cache_saved_usd: null,
       is_estimate: false,
       price_version: '2026-01-01.0123456789ab',
       batch_id: null,
