@@ -54,7 +54,7 @@ test.each<[string, Record<string, unknown>]>([
   ['a single message', { messages: [user('Hi')] }],
   ['a system prompt and a single message', { messages: [system, user('Hi')] }],
   ['no messages', { input: 'Hi' }],
-  ['messages that are no list', { messages: 'Hi' }],
+  ['messages in one text', { messages: 'Hi' }],
   ['no message of the user', { messages: [system, ...turns.slice(0, 1)] }],
   ['messages of other types', { messages: [null, 7, 'x'] }],
   ['an empty key', { prompt_cache_key: '' }],

@@ -7,7 +7,7 @@ import type { PlanCall } from './plan.ts';
  * user, if others follow. A body with a single message can be the same as that of many other calls, so it names no
  * conversation. null: there is none, as for a batch line, because all lines of a batch can have the same beginning.
  *
- * The body has been parsed for the config of the call. Of each text, only both ends are read.
+ * The body has been parsed for the config of the call. Only both ends of each text are read.
  */
 export function findConversation({ session, params }: PlanCall): string | null {
   if (session === undefined) return null;

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
 import { groupQuery, ofSimulator, toPeriod, type Group, type Period } from '../analytics.ts';
-import { count, dateTime, duration, moneyOf, short } from '../format.ts';
+import { count, dateTime, duration, money, moneyOf, short } from '../format.ts';
 import { Ago, AsCurl, Card, Empty, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { PeriodSelect } from '../parts/graphs.tsx';
 import { DataTable, type Column } from '../parts/table.tsx';
@@ -111,7 +111,11 @@ function OneSession({ session, period }: { session: string; period: Period }) {
       <div className="tiles">
         <Tile label="Cost" value={moneyOf(whole?.cost, simulatedCost)} />
         <Tile label="Calls" value={count(whole?.requests)} note={`${count(numberOf(whole, 'error_count'))} failed`} />
-        <Tile label="Tokens" value={short(numberOf(whole, 'total_tokens'))} />
+        <Tile
+          label="Tokens"
+          value={short(numberOf(whole, 'total_tokens'))}
+          note={`${short(numberOf(whole, 'cached_tokens'))} from prompt caches, which saved ${money(numberOf(whole, 'prompt_cache_saved'))}`}
+        />
         <Tile label="Time in calls" value={whole === undefined ? '–' : duration(numberOf(whole, 'total_latency'))} />
         <Tile
           label="Last call"

@@ -113,6 +113,12 @@ function Properties({ log }: { log: LogDetails }) {
             ],
             ['Prompt', log.prompt_slug],
             ['Cache', log.cache_status],
+            [
+              'Saved by the prompt cache',
+              log.prompt_cache_saved_usd === null
+                ? null
+                : usdOf(log.prompt_cache_saved_usd, log.provider === 'simulator'),
+            ],
             ['Finish reason', log.finish_reason],
           ]}
         />
