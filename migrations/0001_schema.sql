@@ -842,11 +842,19 @@ create table request_log_row (
   answer_sha256 text,
   -- The name of the public model in the call.
   public_model text,
+  -- The agent session and sub-agent that made the call.
+  session_id text,
+  agent_id text,
+  parent_agent_id text,
+  -- What the prompt cache of the provider saved, in US cents. Negative if writing cost more than reading saved.
+  prompt_cache_saved numeric,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
--- Lists and searches use only these two, because each further index would cost time with every row.
+-- Lists and searches use only these, because each further index would cost time with every row.
 create index request_log_row_list on request_log_row (workspace_id, recorded_on desc, id desc);
 create index request_log_row_trace on request_log_row (trace_id, recorded_on desc, id desc);
+create index request_log_row_session on request_log_row (session_id, recorded_on desc, id desc)
+  where session_id is not null;
 
 -- Lines of one batch that one process recorded in the same minute and that differ only in the arrays, which have an
 -- element for each line; an array that would only have nulls is null. As rows, they would take ten times the space. The
@@ -862,8 +870,11 @@ create table request_log_pack (
   lines integer not null,
   sum_input_tokens numeric not null,
   sum_output_tokens numeric not null,
+  sum_cached_tokens numeric not null,
+  sum_cache_write_tokens numeric not null,
   sum_cost numeric not null,
   sum_saved_cost numeric not null,
+  sum_prompt_cache_saved numeric not null,
   sum_duration_us numeric not null,
   unpriced integer not null,
   latency text not null,
@@ -906,6 +917,10 @@ create table request_log_pack (
   bodies_blob text,
   guardrails jsonb,
   public_model text,
+  -- Always null, because lines have no session.
+  session_id text,
+  agent_id text,
+  parent_agent_id text,
   id uuid[],
   provider_request_id text[],
   finish_reason text[],
@@ -919,6 +934,7 @@ create table request_log_pack (
   reasoning_tokens bigint[],
   cost numeric[],
   saved_cost numeric[],
+  prompt_cache_saved numeric[],
   batch_line integer[],
   sequence bigint[],
   steps text[],
@@ -940,12 +956,13 @@ alter table request_log_pack
   alter cache_status set storage main, alter error_code set storage main, alter usage_details set storage main,
   alter price_version set storage main, alter bodies_blob set storage main, alter guardrails set storage main,
   alter public_model set storage main,
+  alter session_id set storage main, alter agent_id set storage main, alter parent_agent_id set storage main,
   alter id set storage main,
   alter provider_request_id set storage main, alter finish_reason set storage main, alter started_at set storage main,
   alter duration_ms set storage main, alter upstream_ms set storage main, alter input_tokens set storage main,
   alter cached_tokens set storage main, alter cache_write_tokens set storage main,
   alter output_tokens set storage main, alter reasoning_tokens set storage main, alter cost set storage main,
-  alter saved_cost set storage main, alter batch_line set storage main, alter sequence set storage main,
+  alter saved_cost set storage main, alter prompt_cache_saved set storage main, alter batch_line set storage main, alter sequence set storage main,
   alter steps set storage main;
 -- Digests are random: they cannot be compressed, would fill the page, and are only read for single calls.
 alter table request_log_pack
@@ -954,6 +971,7 @@ alter table request_log_pack
 create index request_log_pack_list on request_log_pack (workspace_id, recorded_on desc, last_id desc);
 create index request_log_pack_batch on request_log_pack (batch_id);
 create index request_log_pack_trace on request_log_pack (trace_id) where trace_id is not null;
+create index request_log_pack_session on request_log_pack (session_id) where session_id is not null;
 
 -- All calls. The IDs of the pack of a call allow a reader to skip packs; without a pack, both are its own.
 create view request_log with (security_invoker = true) as
@@ -964,7 +982,8 @@ create view request_log with (security_invoker = true) as
     first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
     batch_line, steps, bodies_blob, process_id, sequence, guardrails, sha256_salt, request_sha256, answer_sha256,
-    public_model, id as first_id, id as last_id
+    public_model, session_id, agent_id, parent_agent_id, prompt_cache_saved,
+    id as first_id, id as last_id
   from request_log_row
   union all
   select pack.recorded_on, line.id, pack.workspace_id, pack.key_id, pack.user_id, pack.kind, pack.operation,
@@ -980,16 +999,17 @@ create view request_log with (security_invoker = true) as
     line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
     pack.bodies_blob, pack.process_id, line.sequence, pack.guardrails, line.sha256_salt,
     line.request_sha256, line.answer_sha256, pack.public_model,
+    pack.session_id, pack.agent_id, pack.parent_agent_id, line.prompt_cache_saved,
     pack.first_id, pack.last_id
   from request_log_pack as pack cross join lateral unnest(
     pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,
     pack.upstream_ms, pack.input_tokens, pack.cached_tokens, pack.cache_write_tokens, pack.output_tokens,
     pack.reasoning_tokens, pack.cost, pack.saved_cost, pack.batch_line, pack.sequence,
-    pack.steps, pack.sha256_salt, pack.request_sha256, pack.answer_sha256
+    pack.steps, pack.sha256_salt, pack.request_sha256, pack.answer_sha256, pack.prompt_cache_saved
   ) as line (
     id, provider_request_id, finish_reason, started_at, duration_ms, upstream_ms, input_tokens,
     cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost, saved_cost, batch_line, sequence, steps,
-    sha256_salt, request_sha256, answer_sha256
+    sha256_salt, request_sha256, answer_sha256, prompt_cache_saved
   );
 
 -- The progress of each process, reported at a low rate and once more when it stops. The log alone shows a row that is
@@ -1182,10 +1202,13 @@ create table call_rollup (
   requests bigint not null,
   refused_requests bigint not null default 0,
   input_tokens numeric not null,
+  cached_tokens numeric not null default 0,
+  cache_write_tokens numeric not null default 0,
   output_tokens numeric not null,
   cost numeric not null,
   unpriced bigint not null,
   saved_cost numeric not null,
+  prompt_cache_saved numeric not null default 0,
   duration_us numeric not null,
   latency text not null,
   first_at timestamptz not null,
@@ -1224,10 +1247,13 @@ create table value_rollup (
   refused_requests bigint not null default 0,
   failed_requests bigint not null,
   input_tokens numeric not null,
+  cached_tokens numeric not null default 0,
+  cache_write_tokens numeric not null default 0,
   output_tokens numeric not null,
   cost numeric not null,
   unpriced bigint not null,
   saved_cost numeric not null,
+  prompt_cache_saved numeric not null default 0,
   duration_us numeric not null,
   hits bigint not null,
   hit_duration_us numeric not null,
@@ -1239,7 +1265,8 @@ create table value_rollup (
 alter table value_rollup alter latency set storage external, alter workspace_id set storage main,
   alter key set storage main, alter value set storage main, alter input_tokens set storage main,
   alter output_tokens set storage main, alter cost set storage main, alter saved_cost set storage main,
-  alter duration_us set storage main, alter hit_duration_us set storage main;
+  alter duration_us set storage main, alter hit_duration_us set storage main, alter cached_tokens set storage main,
+  alter cache_write_tokens set storage main, alter prompt_cache_saved set storage main;
 create table value_rollup_minute partition of value_rollup for values in ('minute') with (toast_tuple_target = 128);
 create table value_rollup_ten_minutes partition of value_rollup for values in ('ten_minutes')
   with (toast_tuple_target = 128);

@@ -1,4 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
+import { metadataValue, sessionKey } from '#libs/request-log/read/call-conditions.ts';
 import { dimensions, selectRecords, valueColumns, type Records } from './call-columns.ts';
 import type { TimeRange } from './time-ranges.ts';
 
@@ -31,8 +32,9 @@ export const sourceGrain = (cube: Cube, grain: Grain): Grain | undefined =>
 /** The cubes that have rows of a grain. */
 export const cubesWithGrain = (grain: Grain): readonly Cube[] => (grain === 'ten_minutes' ? ['value'] : cubes);
 
-/** The metadata key for which every workspace has rollups. */
 export const userKey = '_user';
+/** The keys for which every workspace has rollups. They have more values than others. */
+export const rolledUpKeys: readonly string[] = [userKey, sessionKey];
 
 /** The `key` of rows of `value_rollup` is one of these, or the name of a column. */
 export const allCallsKey = '';
@@ -56,10 +58,13 @@ const wideSums = {
   requests: 'bigint',
   refused_requests: 'bigint',
   input_tokens: 'numeric',
+  cached_tokens: 'numeric',
+  cache_write_tokens: 'numeric',
   output_tokens: 'numeric',
   cost: 'numeric',
   unpriced: 'bigint',
   saved_cost: 'numeric',
+  prompt_cache_saved: 'numeric',
   duration_us: 'numeric',
 } as const;
 
@@ -136,15 +141,17 @@ function logRows({ cube, records, metadataKey }: LogOptions): RawBuilder<unknown
   if (cube === 'call') return found;
   if (metadataKey !== undefined) {
     return sql`
-      select found.*, ${metadataKey}::text as key, metadata ->> ${metadataKey} as value
-      from (${found}) as found where metadata ->> ${metadataKey} is not null`;
+      select found.*, ${metadataKey}::text as key, ${metadataValue(metadataKey)} as value
+      from (${found}) as found where ${metadataValue(metadataKey)} is not null`;
   }
   return sql`
     select found.*, entry.key, entry.value
     from (${found}) as found
       cross join lateral jsonb_each_text(case when jsonb_typeof(metadata) = 'object' then metadata end) as entry
       join rollup_key on rollup_key.workspace_id = found.workspace_id and rollup_key.key = entry.key
-    where entry.value is not null`;
+    where entry.value is not null
+    union all
+    select found.*, ${sql.lit(sessionKey)}, session_id from (${found}) as found where session_id is not null`;
 }
 
 /** Aggregates records to rows of a wide cube, in buckets of `bucketMs`, without a limit on their number. */
@@ -193,8 +200,8 @@ const addUp = (cube: Cube, to: Grain, rows: RawBuilder<unknown>): RawBuilder<unk
   );
 
 /**
- * The maximum of rows for a bucket and workspace: of one column or metadata key, of users, and of combinations of all
- * columns.
+ * The maximum of rows for a bucket and workspace: of one column or metadata key, of users and of sessions, and of
+ * combinations of all columns.
  */
 const rowsMax: Readonly<Record<Grain, { values: number; users: number; combinations: number }>> = {
   minute: { values: 200, users: 2_000, combinations: 500 },
@@ -211,11 +218,11 @@ const statusesMax = 1_000;
  */
 function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> {
   const { values, users, combinations } = rowsMax[grain];
-  const isOfUsers = sql`key = ${sql.lit(cube === 'value' ? `${metadataKeyPrefix}${userKey}` : userKey)}`;
+  const keys = rolledUpKeys.map((key) => sql.lit(cube === 'value' ? `${metadataKeyPrefix}${key}` : key));
   const max =
     cube === 'call'
       ? sql.lit(combinations)
-      : sql`case when ${isOfUsers} then ${sql.lit(users)} when key = 'status' then ${sql.lit(statusesMax)}
+      : sql`case when key in (${sql.join(keys)}) then ${sql.lit(users)} when key = 'status' then ${sql.lit(statusesMax)}
           else ${sql.lit(values)} end`;
   const within = cube === 'call' ? ['bucket', 'workspace_id', 'other'] : ['bucket', 'workspace_id', 'key', 'other'];
   const order = keysOf(cube).filter((name) => !within.includes(name));

@@ -33,8 +33,10 @@ const dimensionColumns = sql`
 const recordColumns = sql`
   ${dimensionColumns}, ${recordedMs('id')} as first_ms, ${recordedMs('id')} as last_ms, 1 as requests,
   ${wasRefused}::int as refused_requests, coalesce(input_tokens, 0) as input_tokens,
+  coalesce(cached_tokens, 0) as cached_tokens, coalesce(cache_write_tokens, 0) as cache_write_tokens,
   coalesce(output_tokens, 0) as output_tokens, coalesce(cost, 0) as cost,
   (cost is null and not ${hasNotSucceeded})::int as unpriced, coalesce(saved_cost, 0) as saved_cost,
+  coalesce(prompt_cache_saved, 0) as prompt_cache_saved,
   (duration_ms * 1000)::bigint as duration_us, ${latencyBin} as bin, 1 as binned`;
 
 /** The same of a pack: a row for each of its bins (`pair`), the first of which has the sums. */
@@ -43,10 +45,13 @@ const packColumns = sql`
   case when place = 1 then lines else 0 end as requests,
   case when place = 1 and ${wasRefused} then lines else 0 end as refused_requests,
   case when place = 1 then sum_input_tokens else 0 end as input_tokens,
+  case when place = 1 then sum_cached_tokens else 0 end as cached_tokens,
+  case when place = 1 then sum_cache_write_tokens else 0 end as cache_write_tokens,
   case when place = 1 then sum_output_tokens else 0 end as output_tokens,
   case when place = 1 then sum_cost else 0 end as cost,
   case when place = 1 and not ${hasNotSucceeded} then pack.unpriced else 0 end as unpriced,
   case when place = 1 then sum_saved_cost else 0 end as saved_cost,
+  case when place = 1 then sum_prompt_cache_saved else 0 end as prompt_cache_saved,
   case when place = 1 then sum_duration_us else 0 end as duration_us,
   split_part(pair.text, ':', 1)::int as bin, split_part(pair.text, ':', 2)::int as binned`;
 
@@ -57,13 +62,16 @@ const packColumns = sql`
 export type Records = { where: RawBuilder<unknown> } | RowsAndPacks;
 export type RowsAndPacks = Record<'rows' | 'packs', RawBuilder<unknown>>;
 
+/** The columns that `metadataValue` reads. */
+const labels = sql`metadata, session_id, agent_id`;
+
 /** The records of a query, and their metadata. */
 export const selectRecords = (records: Records): RawBuilder<unknown> =>
   'where' in records
-    ? sql`select ${recordColumns}, metadata from request_log where ${records.where}`
+    ? sql`select ${recordColumns}, ${labels} from request_log where ${records.where}`
     : sql`
-      select ${recordColumns}, metadata from request_log_row where ${records.rows}
+      select ${recordColumns}, ${labels} from request_log_row where ${records.rows}
       union all
-      select ${packColumns}, metadata from request_log_pack as pack
+      select ${packColumns}, ${labels} from request_log_pack as pack
         cross join lateral unnest(string_to_array(latency, ',')) with ordinality as pair (text, place)
       where ${records.packs}`;

@@ -8,7 +8,14 @@ import {
   rollupConditions,
   workspaceCondition,
 } from '#libs/request-log/read/call-conditions.ts';
-import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, singleCalls, userKey } from './aggregate-calls.ts';
+import {
+  aggregateLog,
+  allCallsKey,
+  measuresFrom,
+  metadataKeyPrefix,
+  rolledUpKeys,
+  singleCalls,
+} from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
 import { divideIntoSegments, type Kept, type Segment } from './choose-buckets.ts';
 import { bucketIn, recordedIn } from './rollups/roll-up.ts';
@@ -151,7 +158,7 @@ function narrowRows(key: string): RawBuilder<unknown> {
 
 /**
  * The single metadata key that is used, its values (undefined: all), and since when rollups contain it (epoch
- * milliseconds). Rollups support only one key per query, and only users across all workspaces.
+ * milliseconds). Rollups support only one key per query, and only users and sessions across all workspaces.
  */
 function getCallMetadata({
   filters: { metadata = {} },
@@ -163,8 +170,8 @@ function getCallMetadata({
   const keys = new Set([...Object.keys(metadata), ...(wantedKey === undefined ? [] : [wantedKey])]);
   const [only = null] = keys;
   if (keys.size > 1) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
-  // Users have been in rollups since the first release.
-  const hasAlways = only === null || only === userKey;
+  // Users and sessions have been in rollups since the first release.
+  const hasAlways = only === null || rolledUpKeys.includes(only);
   const from = hasAlways ? 0 : workspaceId === null ? undefined : kept.keys.get(only);
   if (from === undefined) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
   const values = only === null ? undefined : metadata[only];

@@ -182,6 +182,13 @@ export const graphs = {
     total: inputTokens + outputTokens,
     avg: average(inputTokens + outputTokens, requests),
   })),
+  'prompt-cache': ofTotals(({ inputTokens, cachedTokens, cacheWriteTokens, promptCacheSaved }) => ({
+    prompt_tokens: inputTokens,
+    cached_tokens: cachedTokens,
+    cache_write_tokens: cacheWriteTokens,
+    cached_rate: percent(cachedTokens, inputTokens),
+    saved: promptCacheSaved.toNumber(),
+  })),
   users,
   'users/requests': usersRequests,
   errors: ofTotals(({ failed, refused }) => ({ total: failed, refused, at_provider: failed - refused })),

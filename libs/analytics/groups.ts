@@ -2,11 +2,20 @@ import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { AnalyticsGroupQuery } from '#libs/contracts/logs/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import {
+  agentKey,
+  and,
+  logConditions,
+  rollupConditions,
+  sessionKey,
+  workspaceCondition,
+} from '#libs/request-log/read/call-conditions.ts';
 import { userKey } from './aggregate-calls.ts';
 import { dimensions } from './call-columns.ts';
 import { callSource, isRolledUp, type CallsWanted } from './call-source.ts';
 import { readGroupFeedback } from './feedback-graphs.ts';
 import { toTotals, totalColumns, type Totals } from './read-totals.ts';
+import { recordedIn } from './rollups/roll-up.ts';
 
 type TotalsRow = Parameters<typeof toTotals>[0];
 
@@ -20,6 +29,8 @@ export const groupings = {
   status_code: { member: 'status_code', column: 'status' },
   api_key: { member: 'api_key', column: 'key_id' },
   virtual_key: { member: 'virtual_key', column: 'virtual_key' },
+  session: { member: 'session_id', column: 'value', metadataKey: sessionKey },
+  agent: { member: 'agent_id', column: 'value', metadataKey: agentKey },
   config: { member: 'config', column: 'config' },
   prompt: { member: 'prompt', column: 'prompt_slug' },
   workspaces: { member: 'workspace_id', column: 'workspace_id' },
@@ -41,6 +52,12 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
     read: ({ inputTokens, outputTokens }) => inputTokens + outputTokens,
     order: sql`sum(input_tokens + output_tokens)`,
   },
+  cached_tokens: { read: ({ cachedTokens }) => cachedTokens, order: sql`sum(cached_tokens)` },
+  cache_write_tokens: { read: ({ cacheWriteTokens }) => cacheWriteTokens, order: sql`sum(cache_write_tokens)` },
+  prompt_cache_saved: {
+    read: ({ promptCacheSaved }) => promptCacheSaved.toNumber(),
+    order: sql`sum(prompt_cache_saved)`,
+  },
   avg_tokens: {
     read: ({ inputTokens, outputTokens, requests }) => perRequest(inputTokens + outputTokens, requests),
     order: sql`sum(input_tokens + output_tokens) / sum(requests)`,
@@ -57,6 +74,7 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
     read: ({ durationUs, requests }) => perRequest(durationUs / 1_000, requests),
     order: sql`sum(duration_us) / sum(requests)`,
   },
+  total_latency: { read: ({ durationUs }) => durationUs / 1_000, order: sql`sum(duration_us)` },
   success_rate: {
     read: ({ requests, failed }) => perRequest(100 * (requests - failed), requests),
     order: sql`(sum(requests) - sum(failed_requests)) / sum(requests)`,
@@ -174,6 +192,35 @@ export async function readMetadataGroups(
       };
     }),
   };
+}
+
+/**
+ * Calls by the agents of sessions, each with the agent that started it. The group of the main agents has the ID null.
+ */
+export async function readAgentGroups(
+  db: Kysely<Database>,
+  wanted: CallsWanted,
+  query: Parameters<typeof readGroups>[3],
+): Promise<GroupPage> {
+  const page = await readGroups(db, wanted, groupings.agent, query);
+  const { filters, workspaceId, range } = wanted;
+  const ids = page.data.flatMap(({ agent_id: id }) => (id === '' ? [] : [String(id)]));
+  const conditions = [
+    ...workspaceCondition(workspaceId),
+    ...rollupConditions(filters),
+    ...logConditions(filters, workspaceId),
+    recordedIn(range),
+    sql`agent_id = any(${ids}::text[])`,
+  ];
+  const { rows } = await sql<{ agent: string; parent: string | null }>`
+    select agent_id as agent, min(parent_agent_id) as parent from request_log where ${and(conditions)}
+    group by agent_id`.execute(db);
+  const parents = new Map(rows.map(({ agent, parent }) => [agent, parent]));
+  const data = page.data.map((group) => {
+    const id = group['agent_id'] === '' ? null : String(group['agent_id']);
+    return { ...group, agent_id: id, parent_agent_id: id === null ? null : (parents.get(id) ?? null) };
+  });
+  return { ...page, data };
 }
 
 function unknownColumn(param: string, name: string): GatewayError {

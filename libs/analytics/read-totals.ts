@@ -12,6 +12,9 @@ export type Totals = {
   /** The number of them that this gateway refused. */
   refused: number;
   inputTokens: number;
+  /** Input tokens that were read from prompt caches of providers, or written to them. */
+  cachedTokens: number;
+  cacheWriteTokens: number;
   outputTokens: number;
   cost: Big;
   /** Calls that were paid for at an unknown price. */
@@ -21,6 +24,8 @@ export type Totals = {
   hits: number;
   hitDurationUs: number;
   savedCost: Big;
+  /** What prompt caches saved; can be negative. */
+  promptCacheSaved: Big;
   latency: LatencyHistogram;
   firstAt: Date | null;
   lastAt: Date | null;
@@ -31,6 +36,8 @@ type TotalsRow = {
   failed: number;
   refused: number;
   input_tokens: number;
+  cached_tokens: number;
+  cache_write_tokens: number;
   output_tokens: number;
   cost: string;
   unpriced: number;
@@ -38,6 +45,7 @@ type TotalsRow = {
   hits: number;
   hit_duration_us: number;
   saved_cost: string;
+  prompt_cache_saved: string;
   latency: string;
   first_at: Date | null;
   last_at: Date | null;
@@ -50,6 +58,8 @@ type TotalsRow = {
 export const totalColumns = ({ withLatency = false, withTimes = false }): RawBuilder<unknown> => sql`
   sum(requests)::bigint as requests, sum(failed_requests)::bigint as failed,
   sum(refused_requests)::bigint as refused,
+  sum(cached_tokens)::bigint as cached_tokens, sum(cache_write_tokens)::bigint as cache_write_tokens,
+  sum(prompt_cache_saved)::text as prompt_cache_saved,
   sum(input_tokens)::bigint as input_tokens, sum(output_tokens)::bigint as output_tokens, sum(cost)::text as cost,
   sum(unpriced)::bigint as unpriced, sum(duration_us)::bigint as duration_us,
   sum(hits)::bigint as hits, sum(hit_duration_us)::bigint as hit_duration_us,
@@ -64,6 +74,8 @@ export function toTotals(row: TotalsRow): Totals {
     failed: row.failed,
     refused: row.refused,
     inputTokens: row.input_tokens,
+    cachedTokens: row.cached_tokens,
+    cacheWriteTokens: row.cache_write_tokens,
     outputTokens: row.output_tokens,
     cost: new Big(row.cost),
     unpriced: row.unpriced,
@@ -71,6 +83,7 @@ export function toTotals(row: TotalsRow): Totals {
     hits: row.hits,
     hitDurationUs: row.hit_duration_us,
     savedCost: new Big(row.saved_cost),
+    promptCacheSaved: new Big(row.prompt_cache_saved),
     latency,
     firstAt: row.first_at,
     lastAt: row.last_at,
@@ -82,6 +95,8 @@ export const noCalls = (): Totals => ({
   failed: 0,
   refused: 0,
   inputTokens: 0,
+  cachedTokens: 0,
+  cacheWriteTokens: 0,
   outputTokens: 0,
   cost: new Big(0),
   unpriced: 0,
@@ -89,6 +104,7 @@ export const noCalls = (): Totals => ({
   hits: 0,
   hitDurationUs: 0,
   savedCost: new Big(0),
+  promptCacheSaved: new Big(0),
   latency: createLatencyHistogram(),
   firstAt: null,
   lastAt: null,
@@ -126,6 +142,8 @@ export function addTotals(all: Iterable<Totals>): Totals {
     sum.failed += totals.failed;
     sum.refused += totals.refused;
     sum.inputTokens += totals.inputTokens;
+    sum.cachedTokens += totals.cachedTokens;
+    sum.cacheWriteTokens += totals.cacheWriteTokens;
     sum.outputTokens += totals.outputTokens;
     sum.cost = sum.cost.plus(totals.cost);
     sum.unpriced += totals.unpriced;
@@ -133,6 +151,7 @@ export function addTotals(all: Iterable<Totals>): Totals {
     sum.hits += totals.hits;
     sum.hitDurationUs += totals.hitDurationUs;
     sum.savedCost = sum.savedCost.plus(totals.savedCost);
+    sum.promptCacheSaved = sum.promptCacheSaved.plus(totals.promptCacheSaved);
     sum.latency.merge(totals.latency);
   }
   return sum;

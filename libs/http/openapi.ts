@@ -24,6 +24,10 @@ const tracingHeaders: Record<string, string> = {
 };
 
 const headerTexts: Record<string, string> = {
+  'session-id':
+    'The agent session of the call, 1 to 128 printable ASCII characters. Other values are ignored. Headers of coding agents are read too (docs/logs.md).',
+  'agent-id': 'The sub-agent of the session that makes the call.',
+  'parent-agent-id': 'The agent that started the sub-agent.',
   metadata:
     'JSON object whose values have at most 128 characters. Values other than strings are converted to JSON text. Names that begin with an underscore are ignored.',
 };

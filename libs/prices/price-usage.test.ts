@@ -55,6 +55,39 @@ const cents = (model: string, bought: Partial<Purchase>, adjustments: PricingAdj
   return price === null ? null : formatAmount(price.cents);
 };
 
+describe('the savings of a prompt cache', () => {
+  const million = 1_000_000;
+  const saved = (model: string, usage: Partial<Usage>, adjustments: PricingAdjustments[] = []) => {
+    const purchase = { provider: 'acme', models: [model], usage: used(usage) };
+    const price = priceUsage(table, purchase, adjustments.map(compileAdjustments));
+    return price?.promptCacheSaved === undefined ? null : formatAmount(price.promptCacheSaved);
+  };
+  test.each<[string, string, Partial<Usage>, string | null]>([
+    ['are absent without a cache', 'plain', { inputTokens: million }, null],
+    ['of reading are the difference of both prices', 'plain', { inputTokens: million, cachedTokens: 400_000 }, '50'],
+    ['of writing are negative', 'writer', { inputTokens: million, cacheWriteTokens: million }, '-75'],
+    [
+      'of reading and writing are added',
+      'writer',
+      { inputTokens: million, cachedTokens: 400_000, cacheWriteTokens: 300_000, cacheWriteHourTokens: 100_000 },
+      '63', // 400,000 at 2.70 dollars per million, minus 200,000 at 0.75 and 100,000 at 3.
+    ],
+    [
+      'include audio at its own prices',
+      'listener',
+      { inputTokens: million, audioInputTokens: million, cachedTokens: million, cachedAudioTokens: million },
+      '3950',
+    ],
+    [
+      'have the discount of a service tier',
+      'tiered',
+      { inputTokens: million, cachedTokens: million, serviceTier: 'flex' },
+      '450',
+    ],
+    ['are unknown if the call has no known price', 'unknown', { inputTokens: million, cachedTokens: million }, null],
+  ])('%s', (_what, model, usage, expected) => expect(saved(model, usage)).toBe(expected));
+});
+
 describe('what is priced', () => {
   const million = 1_000_000;
   test.each<[string, string, Partial<Purchase>, string | null]>([

@@ -14,7 +14,16 @@ import {
 import { standardTiers, type Units, type Usage } from './usage.ts';
 
 /** The cost of a call, and the version of the prices. The same version always results in the same cents. */
-export type Price = { cents: Amount; version: string };
+export type Price = {
+  cents: Amount;
+  version: string;
+  /**
+   * How much less the call cost because of the provider's prompt cache, in cents: the price of its tokens as uncached
+   * ones, minus what was paid. Negative if writing to the cache cost more than reading from it saved. Absent if no
+   * token was read or written.
+   */
+  promptCacheSaved?: Amount;
+};
 
 /** The purchased usage. */
 export type Purchase = {
@@ -56,7 +65,19 @@ export function priceUsage(
     ofUnits = times(ofUnits, defaultFactor);
     version += `+${hash}`;
   }
-  return { cents: toCents(plus(ofTokens, ofUnits)), version };
+  const result: Price = { cents: toCents(plus(ofTokens, ofUnits)), version };
+  const uncached = withoutPromptCache(purchase.usage);
+  const ofUncached = uncached === null ? null : centsOfTokens(price, uncached, adjustments);
+  if (ofUncached !== null) result.promptCacheSaved = toCents(ofUncached) - toCents(ofTokens);
+  return result;
+}
+
+/** The same usage if the provider had no prompt cache; null: no token was read from it or written to it. */
+function withoutPromptCache(usage: Usage | null): Usage | null {
+  if (usage === null) return null;
+  const { cachedTokens, cacheWriteTokens = 0 } = usage;
+  if (cachedTokens === 0 && cacheWriteTokens === 0) return null;
+  return { ...usage, cachedTokens: 0, cachedAudioTokens: 0, cacheWriteTokens: 0, cacheWriteHourTokens: 0 };
 }
 
 const plus = (a: Exact, b: Exact): Exact => {

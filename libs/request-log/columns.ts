@@ -28,6 +28,7 @@ export type EndedCall = {
     model: string | null;
     config?: Version | null;
     prompt?: Version | null;
+    session?: { sessionId: string; agentId: string | null; parentAgentId: string | null } | null;
     earlierAttempts: readonly { durationMs: number }[];
     fallbacks?: number;
     retries?: number;
@@ -64,6 +65,8 @@ export type CallCost = {
   cents: string | null;
   /** The cost that an answer from the cache would have had at the provider. */
   savedCents: string | null;
+  /** How much the provider's prompt cache saved. Absent or null: it was not used, or the cost is not known. */
+  promptCacheSavedCents?: string | null;
   /** The version of the prices that were used; null if no prices were used. */
   version: string | null;
   /** Usage or cost are estimates, or an attempt may have had an unknown cost. */
@@ -447,6 +450,37 @@ export const columns = {
     filter: { isExact: true },
     exportedAs: 'public_model',
   },
+  session_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.sessionId ?? null,
+    shown: { description: 'The agent session that the call belongs to, as its client named it.' },
+    filter: { list: 'session_id', description: 'agent sessions' },
+    exportedAs: 'session_id',
+  },
+  agent_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.agentId ?? null,
+    shown: { description: 'The sub-agent of the session that made the call. Null for the main agent.' },
+    filter: { list: 'agent_id', description: 'sub-agents' },
+    exportedAs: 'agent_id',
+  },
+  parent_agent_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.session?.parentAgentId ?? null,
+    shown: { description: 'The agent that started the sub-agent.' },
+    exportedAs: 'parent_agent_id',
+  },
+  prompt_cache_saved: {
+    type: 'cents',
+    isPerLine: true,
+    from: ({ cost }) => cost.promptCacheSavedCents ?? null,
+    shown: {
+      name: 'prompt_cache_saved_usd',
+      description:
+        "US dollars that the provider's prompt cache saved: the price of the same tokens without it, minus what was paid. Negative if writing cost more than reading saved. Null if no token was read or written.",
+    },
+    exportedAs: 'prompt_cache_saved',
+  },
 } as const satisfies Record<string, Column>;
 
 export type ColumnName = keyof Columns;
@@ -474,9 +508,12 @@ export type RequestLogPackTable = Omit<RequestLogTable, PerLine | 'batch_id' | '
   lines: number;
   sum_input_tokens: number;
   sum_output_tokens: number;
+  sum_cached_tokens: number;
+  sum_cache_write_tokens: number;
   /** In US cents. */
   sum_cost: string;
   sum_saved_cost: string;
+  sum_prompt_cache_saved: string;
   sum_duration_us: number;
   /** The lines without a cost. */
   unpriced: number;

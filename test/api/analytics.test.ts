@@ -353,3 +353,41 @@ test('an organisation key that names no workspace asks about all of them', async
   );
   expect((await ask('summary/cache')).summary).toMatchObject({ total_requests: before.all + 1 });
 });
+
+test('the graph of prompt caches shows tokens read, and what that saved', async () => {
+  const made = await call('POST', '/chat/completions', {
+    body: { model: '@simulator/sim-small+cached', messages: [{ role: 'user', content: 'hello '.repeat(50) }] },
+    headers: { 'x-gateway-trace-id': 'trace-cached' },
+  });
+  expect(made.status).toBe(200);
+  const { prompt_tokens: prompt, prompt_tokens_details: details } = made.body['usage'] as Record<string, unknown> & {
+    prompt_tokens: number;
+    prompt_tokens_details: { cached_tokens: number };
+  };
+  const query = new URLSearchParams({ ...range(), trace_id: 'trace-cached' }).toString();
+  const read = async (path: string) => (await call('GET', `/${path}?${query}`)).body as unknown as Answer;
+  const cached = await eventually(
+    () => read('analytics/graphs/prompt-cache'),
+    ({ summary }) => summary['prompt_tokens'] === prompt,
+  );
+  // The simulator's prices: a dollar for a million tokens, half of it for cached ones.
+  const saved = details.cached_tokens * 0.00005;
+  const expected = {
+    prompt_tokens: prompt,
+    cached_tokens: details.cached_tokens,
+    cache_write_tokens: 0,
+    cached_rate: expect.closeTo((100 * details.cached_tokens) / prompt, 3),
+    saved: expect.closeTo(saved, 9),
+  };
+  expect(saved).toBeGreaterThan(0);
+  expect(cached.summary).toEqual(expected);
+  expect(cached.data_points.filter(({ saved: sum }) => sum !== 0)).toEqual([
+    { timestamp: expect.any(String), ...expected },
+  ]);
+  expect((await read('logs')).data).toMatchObject([{ usage: { cached_tokens: details.cached_tokens } }]);
+  const [record] = (await read('logs')).data;
+  expect(Number(record?.['prompt_cache_saved_usd'])).toBeCloseTo(saved / 100, 9);
+  expect((await read('analytics/groups/model')).data).toMatchObject([
+    { cached_tokens: details.cached_tokens, cache_write_tokens: 0, prompt_cache_saved: expect.closeTo(saved, 9) },
+  ]);
+});

@@ -244,6 +244,59 @@ test('conditions look at metadata and parameters, and a sticky caller stays', as
   expect(used.size).toBe(1);
 });
 
+test('a conversation stays on one target of a loadbalance, and others are spread', async () => {
+  const balanced = {
+    strategy: { mode: 'loadbalance' },
+    targets: [{ virtual_key: 'first' }, { virtual_key: 'second' }],
+  };
+  const free = { ...balanced, strategy: { mode: 'loadbalance', sticky: { enabled: false } } };
+  const targetsOf = async (calls: (() => Promise<Response>)[]): Promise<number> => {
+    const used = new Set<string | null>();
+    for (const made of calls) used.add(option(await made()));
+    expect([...used].every((path) => path?.startsWith('config.targets['))).toBe(true);
+    return used.size;
+  };
+  const times = (count: number, make: (index: number) => () => Promise<Response>) =>
+    Array.from({ length: count }, (_, index) => make(index));
+  const session = { 'x-claude-code-session-id': 'session-1' };
+  expect(await targetsOf(times(8, () => () => byConfig(balanced, session)))).toBe(1);
+  expect(await targetsOf(times(40, () => () => byConfig(free, session)))).toBe(2);
+  const bySession = (index: number) => () => byConfig(balanced, { 'x-gateway-session-id': `session ${index}` });
+  expect(await targetsOf(times(20, bySession))).toBe(2);
+  expect(await targetsOf(times(8, () => () => byConfig(balanced, {}, { prompt_cache_key: 'key-1' })))).toBe(1);
+  const turns = (index: number) => [
+    { role: 'user', content: 'Hi' },
+    ...Array.from({ length: index + 1 }, () => [
+      { role: 'assistant', content: 'Hello' },
+      { role: 'user', content: 'And now?' },
+    ]).flat(),
+  ];
+  expect(await targetsOf(times(8, (index) => () => byConfig(balanced, {}, { messages: turns(index) })))).toBe(1);
+  expect(await targetsOf(times(40, () => () => byConfig(balanced)))).toBe(2);
+});
+
+test('a conversation leaves a target that waits for a rate limit, and returns to it', async () => {
+  for (const slug of ['limited-1', 'limited-2']) await storeVirtualKey(platform, slug, `${upstream.url.href}${slug}`);
+  const config = {
+    strategy: { mode: 'loadbalance' },
+    targets: [{ virtual_key: 'limited-1' }, { virtual_key: 'limited-2' }],
+  };
+  const ask = () => byConfig(config, { 'x-gateway-session-id': 'limited' }, { model: 'm' });
+  const answer = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices: [] };
+  upstream.script((reply) => reply.json(200, answer));
+  const usual = option(await ask());
+  upstream.script([
+    (reply) => reply.json(429, { error: { message: 'slow' } }, { 'retry-after': '2' }),
+    (reply) => reply.json(200, answer),
+  ]);
+  expect((await ask()).status).toBe(429);
+  const next = await ask();
+  expect(next.status).toBe(200);
+  expect(option(next)).not.toBe(usual);
+  expect(option(await ask())).toBe(option(next));
+  await eventually(ask, (response) => option(response) === usual);
+});
+
 test('headers alone bound the time of a call and retry it, and win over the config', async () => {
   const hung = { 'x-gateway-virtual-key': 'first' };
   const timedOut = await chat({ ...hung, 'x-gateway-request-timeout': '100' }, { model: 'sim-fault-hang' });

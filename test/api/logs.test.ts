@@ -74,6 +74,9 @@ describe.each(sdks)('$name', (sdk) => {
         span_id: 'span-1',
         parent_span_id: 'span-0',
         span_name: 'a step',
+        session_id: null,
+        agent_id: null,
+        parent_agent_id: null,
         metadata: { team: 'blue' },
         api_key_name: 'admin',
         api_key_id: expect.stringMatching(/^key_/),
@@ -116,6 +119,7 @@ describe.each(sdks)('$name', (sdk) => {
         // The price list charges the simulator one dollar for a million tokens of input, two of output.
         cost_usd: dollarsOf(completion.usage?.prompt_tokens, completion.usage?.completion_tokens),
         saved_cost_usd: null,
+        prompt_cache_saved_usd: null,
         is_estimate: false,
         price_version: expect.stringMatching(/^20\d\d-\d\d-\d\d\.[0-9a-f]{12}$/),
         batch_id: null,

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { buildConsole } from '#apps/console/build.ts';
 import { chatLine, toJsonl } from '#test/api/batch-kit.ts';
 import { startKillableApi } from '#test/api/api-process.ts';
+import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
 
@@ -324,9 +325,61 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('the sessions of a coding agent show their cost, and one session the cost of each agent', async () => {
+    const call = async (agent: Record<string, string>): Promise<void> => {
+      const { status } = await fetch(`${platform.baseUrl}/chat/completions`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${platform.adminKey}`,
+          'content-type': 'application/json',
+          'x-claude-code-session-id': 'session/1 of the test',
+          ...agent,
+        },
+        body: JSON.stringify({ model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] }),
+      });
+      expect(status).toBe(200);
+    };
+    await call({});
+    await call({ 'x-claude-code-agent-id': 'explorer' });
+    const query = new URLSearchParams({
+      time_of_generation_min: new Date(Date.now() - 3_600_000).toISOString(),
+      time_of_generation_max: new Date(Date.now() + 60_000).toISOString(),
+    });
+    const url = `${platform.baseUrl}/analytics/groups/session?${query.toString()}`;
+    // Rollups are a few seconds behind.
+    await eventually(
+      async () => (await fetch(url, { headers: { authorization: `Bearer ${platform.adminKey}` } })).json(),
+      (answer) => (answer as { total: number }).total > 0,
+    );
+    const { page, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Agent sessions' }).click();
+    const session = page.getByRole('link', { name: 'session/1 of the test' });
+    await session.waitFor();
+    await page.getByRole('row', { name: /session\/1 of the test \d+ .* simulated/ }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await session.click();
+    await page.getByRole('row', { name: /^main agent \d+ .* simulated/ }).waitFor();
+    await page.getByRole('row', { name: /^explorer main agent \d+ / }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('link', { name: 'explorer' }).click();
+    await page.getByRole('heading', { name: 'Requests' }).waitFor();
+    await expect.poll(() => page.getByRole('row', { name: /sim-small/ }).count(), patience).toBeGreaterThan(0);
+    expect(problems).toEqual([]);
+    await page.context().close();
+  });
+
   test('a narrow screen shows the same pages without scrolling sideways', async () => {
     const { page } = await openConsole(browser, platform, { width: 360, height: 740 });
-    for (const path of ['', '/batches', '/batches/new', '/requests', '/events', '/costs', '/playground']) {
+    for (const path of [
+      '',
+      '/batches',
+      '/batches/new',
+      '/requests',
+      '/agent-sessions',
+      '/events',
+      '/costs',
+      '/playground',
+    ]) {
       await page.goto(`${new URL(platform.baseUrl).origin}/console${path}`);
       await page.getByRole('heading', { level: 1 }).waitFor();
       const width = await page.evaluate<number>('document.documentElement.scrollWidth');

@@ -40,12 +40,16 @@ type LiveOperation = {
 } & RouteText &
   Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
+/** Headers of the agent session. */
+export const sessionHeaders: readonly string[] = ['session-id', 'agent-id', 'parent-agent-id'];
+
 // Headers for tracing, the cache, and the destination and credential of the call.
 export const liveHeaders: readonly string[] = [
   'trace-id',
   'span-id',
   'parent-span-id',
   'span-name',
+  ...sessionHeaders,
   'metadata',
   ...credentialHeaders,
   'request-timeout',

@@ -6,6 +6,7 @@ import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Course } from '#libs/calls/calls.ts';
 import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
+import { readAgentSession } from '#libs/contracts/calls/agent-session.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { getCallMetadata } from './call-metadata.ts';
 
@@ -40,6 +41,7 @@ export function createLiveCall(
     params: sent.parsed ?? noParams,
     metadata: getCallMetadata(request),
     pathname,
+    session: readAgentSession(request.headers),
     workspaceId,
     keyId,
     modelOverride,

@@ -9,7 +9,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { operationPaths, type Operation, type RelayArea, type ScopedRelayArea } from '#libs/providers/provider.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
-import type { LiveDeps } from './forward-live-call.ts';
+import { sessionHeaders, type LiveDeps } from './forward-live-call.ts';
 import { makeCallTraceparent, refuseWhenUnlogged } from './record-call.ts';
 import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
 import { toFirstTarget } from '#libs/calls/plan/plain-plan.ts';
@@ -53,7 +53,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
       query: 'relayed' as const,
       ...(method === 'POST' ? { body: 'relayed' as const } : {}),
       isForm: operation.isForm,
-      headers: ['metadata', ...credentialHeaders],
+      headers: [...sessionHeaders, 'metadata', ...credentialHeaders],
     },
     responses: {
       200: { description: "The provider's answer, unchanged.", contentType: operation.answers, ...streamed },

@@ -6,6 +6,7 @@ import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
 import {
   groupings,
+  readAgentGroups,
   readGroups,
   readMetadataGroups,
   type GroupingName,
@@ -36,6 +37,10 @@ const graphRoutes: Readonly<
   cost: { shows: 'costs in US cents', answer: 'cost' },
   latency: { shows: 'durations in milliseconds', answer: 'latency' },
   tokens: { shows: 'tokens, input and output', answer: 'tokens' },
+  'prompt-cache': {
+    shows: 'prompt tokens read from and written to caches of providers, and what that saved',
+    answer: 'promptCache',
+  },
   users: { shows: 'distinct users (metadata _user)', answer: 'total' },
   'users/requests': { shows: 'calls of each user', answer: 'usersRequests', aliases: ['users-requests'] },
   errors: { shows: 'calls that this gateway rejected or that failed at their provider', answer: 'errors' },
@@ -124,7 +129,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     responses: groupResponses,
     ...withInput({ query: AnalyticsGroupQuery }, async ({ query }, request, response) => {
       const { workspaceId, answer: page } = await runFor(request, query, (tx, wanted) =>
-        readGroups(tx, wanted, groupings[name], query),
+        name === 'agent' ? readAgentGroups(tx, wanted, query) : readGroups(tx, wanted, groupings[name], query),
       );
       const data =
         groupings[name].column === 'workspace_id'
@@ -210,9 +215,11 @@ const graphText = (name: GraphName): string =>
 const notesOfGroup = (name: GroupingName): string =>
   name === 'users' || name === 'ai-models'
     ? '`requests` and `cost` are strings here.'
-    : name.startsWith('workspace')
-      ? 'Organisation keys see all workspaces unless the query selects one.'
-      : '';
+    : name === 'agent'
+      ? 'An `agent_id` of null stands for the main agents. Read from the calls themselves, so select one session with `session_id`.'
+      : name.startsWith('workspace')
+        ? 'Organisation keys see all workspaces unless the query selects one.'
+        : '';
 
 /** `graphs/errors/rate` becomes the operation `graphErrorsRate`. */
 const describe = (path: string, summary: string, ...texts: readonly string[]) =>

@@ -2,6 +2,7 @@ import type { Routing } from '#libs/credentials/routing.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { describeSteps, explainPlan } from '#libs/credentials/configs/explain.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
+import { readAgentSession } from '#libs/contracts/calls/agent-session.ts';
 import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/configs/explain-config.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -50,6 +51,7 @@ export const explainConfig = (deps: {
           params: body.body ?? {},
           metadata: body.metadata ?? null,
           pathname: body.endpoint ?? '/v1/chat/completions',
+          session: readAgentSession(request.headers),
         },
         search: (rule, text) => deps.search(rule, text, { workspaceId, signal }),
         resolve: (leaf, model, isLeafsModel) =>

@@ -57,6 +57,8 @@ type Filters = {
   virtualKey?: string;
   batch?: string;
   trace?: string;
+  session?: string;
+  agent?: string;
   kind?: string;
   since?: string;
   until?: string;
@@ -70,6 +72,8 @@ const queryOf = (filters: Filters): Query => ({
   virtual_key: filters.virtualKey,
   batch_id: filters.batch,
   trace_id: filters.trace,
+  session_id: filters.session,
+  agent_id: filters.agent,
   kind: filters.kind,
   time_of_generation_min: filters.since,
   time_of_generation_max: filters.until,
@@ -84,13 +88,15 @@ const withFilters = (command: Command): Command =>
     .option('--virtual-key <slug>', 'with this virtual key')
     .option('--batch <id>', 'of this batch')
     .option('--trace <id>', 'with this trace id')
+    .option('--session <id>', 'of this agent session')
+    .option('--agent <id>', 'of this sub-agent')
     .option('--kind <kind>', 'live, batch or imported')
     .option('--metadata <name=value>', 'with this metadata; can be repeated', toPairs);
 
 /** All columns except requests and answers. */
 const exportedColumns =
   'id,trace_id,created_at,is_success,ai_org,ai_model,req_units,res_units,total_units,request_url,cost,cost_currency,' +
-  'response_time,response_status_code,mode,config,prompt_slug,metadata';
+  'response_time,response_status_code,mode,config,prompt_slug,metadata,session_id,agent_id,parent_agent_id';
 
 const tailEveryMs = 1_000;
 const tailPage = 100;

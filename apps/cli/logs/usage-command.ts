@@ -7,6 +7,8 @@ import { formatCost } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { toMoment } from './time-range.ts';
 
+type Options = ClientOptions & { by: string; since: string; until: string; session?: string; limit: number };
+
 type Group = Record<string, string | number | null>;
 
 /** The groupings, with their paths. A group is named by the first of `names` that it has. */
@@ -16,6 +18,8 @@ const groupings: Record<string, { path: string; names: readonly string[] }> = {
   user: { path: 'users', names: ['user'] },
   provider: { path: 'provider', names: ['provider'] },
   'virtual-key': { path: 'virtual_key', names: ['virtual_key'] },
+  session: { path: 'session', names: ['session_id'] },
+  agent: { path: 'agent', names: ['agent_id'] },
   config: { path: 'config', names: ['config'] },
   prompt: { path: 'prompt', names: ['prompt'] },
   workspace: { path: 'workspace', names: ['workspace_slug', 'workspace_id'] },
@@ -23,7 +27,7 @@ const groupings: Record<string, { path: string; names: readonly string[] }> = {
 
 /** Adds `sluice usage`. */
 export function addUsageCommand(program: Command): void {
-  clientCommand(program, 'usage', 'calls, tokens and costs by model, key, user or metadata')
+  clientCommand(program, 'usage', 'calls, tokens and costs by model, key, user, agent session or metadata')
     .addOption(new Option('--by <what>', `${Object.keys(groupings).join(', ')}, or metadata:NAME`).default('model'))
     .addOption(
       new Option('--since <time>', 'start: 24h or 30d ago, or a time such as 2026-11-01')
@@ -35,8 +39,9 @@ export function addUsageCommand(program: Command): void {
         .argParser(toMoment)
         .default(new Date().toISOString(), 'now'),
     )
+    .option('--session <id>', 'only calls of this agent session, for example with --by agent')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 1_000 }), 50)
-    .action(async (options: ClientOptions & { by: string; since: string; until: string; limit: number }) => {
+    .action(async (options: Options) => {
       const [, key] = /^metadata:(.+)$/.exec(options.by) ?? [];
       const grouping =
         key === undefined
@@ -54,6 +59,7 @@ export function addUsageCommand(program: Command): void {
           time_of_generation_max: options.until,
           page_size: options.limit,
           order_by: 'cost',
+          session_id: options.session,
           ...filters,
         };
         const path = `/v1/analytics/groups/${grouping.path}`;

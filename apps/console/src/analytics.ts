@@ -31,6 +31,7 @@ export type GraphAnswers = {
   latency: Answer<'/v1/analytics/graphs/latency'>;
   tokens: Answer<'/v1/analytics/graphs/tokens'>;
   cost: Answer<'/v1/analytics/graphs/cost'>;
+  'prompt-cache': Answer<'/v1/analytics/graphs/prompt-cache'>;
 };
 
 export type GraphName = keyof GraphAnswers;

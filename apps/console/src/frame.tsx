@@ -30,6 +30,7 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
       { to: '/batches', text: 'Batches', scope: 'batches.read' },
       { to: '/replays', text: 'Traffic replays', scope: 'batches.read' },
       { to: '/requests', text: 'Requests', scope: 'logs.read' },
+      { to: '/agent-sessions', text: 'Agent sessions', scope: 'analytics.read' },
       { to: '/events', text: 'Events', scope: 'audit.read' },
       { to: '/costs', text: 'Cost and limits', scope: 'analytics.read' },
     ],

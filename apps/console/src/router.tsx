@@ -65,6 +65,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/costs.tsx'), 'Costs'),
   ),
   page(
+    '/agent-sessions',
+    lazyRouteComponent(() => import('./pages/agent-sessions.tsx'), 'AgentSessions'),
+  ),
+  page(
     '/prompts',
     lazyRouteComponent(() => import('./pages/prompts.tsx'), 'Prompts'),
   ),

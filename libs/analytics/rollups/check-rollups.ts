@@ -7,7 +7,7 @@ import {
   metadataKeyPrefix,
   rollUpMinutes,
   rollupColumns,
-  userKey,
+  rolledUpKeys,
   wideMinutes,
   type Cube,
   type Grain,
@@ -90,10 +90,11 @@ async function compare(
   const ofKey = sql`exists (
     select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
       and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;
+  const always = sql.join(rolledUpKeys.map((key) => sql.lit(cube === 'value' ? `${metadataKeyPrefix}${key}` : key)));
   const isComplete = {
     call: sql`true`,
-    metadata: sql`(key = ${sql.lit(userKey)} or ${ofKey})`,
-    value: sql`(key not like ${sql.lit(`${metadataKeyPrefix}%`)} or ${ofKey})`,
+    metadata: sql`(key in (${always}) or ${ofKey})`,
+    value: sql`(key not like ${sql.lit(`${metadataKeyPrefix}%`)} or key in (${always}) or ${ofKey})`,
   }[cube];
   const isWhole = await exceptDeleted(tx, [range]);
   const wide = wideMinutes({ where: sql`${recordedIn(range)} and ${isWhole.record}` });

@@ -1,11 +1,12 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { utcDay } from '#libs/request-log/row/log-id.ts';
+import { sessionKey } from '#libs/request-log/read/call-conditions.ts';
 import { grainMs, userKey } from '../aggregate-calls.ts';
 import type { RowsAndPacks } from '../call-columns.ts';
 
 /**
- * The maximum of metadata keys for which a workspace has rollups, in addition to `_user`: the first that its calls had.
+ * The maximum of metadata keys for which a workspace has rollups, in addition to `_user` and `_session`: the first that its calls had.
  */
 export const rollupKeysMax = 8;
 const keyLengthMax = 128;
@@ -32,7 +33,7 @@ export async function admitKeys(tx: Kysely<Database>, { rows, packs }: RowsAndPa
         select workspace_id, metadata, lines from request_log_pack
         where ${packs} and jsonb_typeof(metadata) = 'object'
       ) as call cross join lateral jsonb_object_keys(metadata) as entry (key)
-      where entry.key <> ${refusedKey} and length(entry.key) <= ${keyLengthMax}
+      where entry.key not in (${refusedKey}, ${sessionKey}) and length(entry.key) <= ${keyLengthMax}
       group by 1, 2
     ), seen as (
       update rollup_key set seen_on = ${today}::date from found

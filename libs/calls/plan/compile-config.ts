@@ -3,7 +3,8 @@ import { parseParamPath } from '#libs/contracts/param-path.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
-import type { Leaf, LeafCredentials, Plan, PlanNode, PublicModelUse, WeightedOption } from './plan.ts';
+import { findConversation } from './conversation.ts';
+import type { Leaf, LeafCredentials, Plan, PlanNode, PublicModelUse, Sticky, WeightedOption } from './plan.ts';
 import { namesGuardrails } from './replace-leaves.ts';
 
 /** The settings that a node inherits from the levels above it. */
@@ -84,19 +85,12 @@ function compileNode(config: Config, path: string, above: Inherited, made: Compi
       const { on_status_codes: statuses } = strategy;
       return { kind: 'fallback', options: nodes, statuses: statuses ? new Set(statuses) : null };
     }
-    case 'loadbalance': {
-      const { sticky } = strategy;
+    case 'loadbalance':
       return {
         kind: 'loadbalance',
         options: options.filter(({ weight }) => weight > 0),
-        sticky: sticky?.enabled
-          ? {
-              fields: sticky.hash_fields.map(compileField),
-              ttlMs: sticky.ttl === undefined ? null : sticky.ttl * 1_000,
-            }
-          : null,
+        sticky: compileSticky(strategy.sticky),
       };
-    }
     case 'conditional':
       return {
         kind: 'conditional',
@@ -108,6 +102,18 @@ function compileNode(config: Config, path: string, above: Inherited, made: Compi
       };
   }
 }
+
+/** Without fields, the calls of one conversation stay on one target. */
+function compileSticky(sticky: NonNullable<Config['strategy']>['sticky']): Sticky | null {
+  if (sticky === undefined) return ofConversations;
+  if (!sticky.enabled) return null;
+  return {
+    fields: sticky.hash_fields?.map(compileField) ?? ofConversations.fields,
+    ttlMs: sticky.ttl === undefined ? null : sticky.ttl * 1_000,
+  };
+}
+
+const ofConversations: Sticky = { fields: [findConversation], ttlMs: null };
 
 function inherit(above: Inherited, config: Config): Inherited {
   const here: Record<string, unknown> = { ...above };

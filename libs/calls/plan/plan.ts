@@ -1,6 +1,7 @@
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { PathStep } from '#libs/contracts/param-path.ts';
+import type { AgentSession } from '#libs/contracts/calls/agent-session.ts';
 import type { CachePolicy } from '#libs/contracts/calls/response-cache.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
@@ -12,6 +13,8 @@ export type PlanCall = {
   metadata: Readonly<Record<string, string>> | null;
   /** For example `/v1/chat/completions`. */
   pathname: string;
+  /** null: its client names none. Absent for a batch line, which is part of no conversation. */
+  session?: AgentSession | null;
 };
 
 /** The settings of a target that determine where its calls go. The caller decides whatever it leaves out. */
@@ -85,6 +88,7 @@ export type PlanNode =
  */
 export type WeightedOption = { weight: number; key: string; node: PlanNode };
 
+/** The values that identify a caller or a conversation, and how long it keeps its target (null: forever). */
 export type Sticky = { fields: readonly ((call: PlanCall) => unknown)[]; ttlMs: number | null };
 
 /** A compiled config. */

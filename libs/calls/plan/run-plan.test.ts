@@ -16,6 +16,7 @@ import { listAttempts, type Call } from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { plannedCall } from '#test/planned-call.ts';
 import { compileConfig } from './compile-config.ts';
+import { createRandom } from '#test/faults/random.ts';
 import { planHeaders } from './plan-headers.ts';
 import { countRetries, runPlan, type PlanDeps } from './run-plan.ts';
 
@@ -50,6 +51,7 @@ const target: Target = {
 type Options = {
   random?: number[];
   metadata?: Record<string, string>;
+  session?: string;
   signal?: AbortSignal;
   refuse?: string[];
   now?: number;
@@ -72,7 +74,12 @@ async function run(config: object, outcomes: Record<string, Outcome> = {}, optio
     now: () => options.now ?? 0,
   };
   const request = chatRequest({ signal: options.signal ?? new AbortController().signal });
-  const call = plannedCall(compileConfig(ConfigInput.parse(config)), request, { metadata: options.metadata ?? null });
+  const call = plannedCall(compileConfig(ConfigInput.parse(config)), request, {
+    metadata: options.metadata ?? null,
+    ...(options.session === undefined
+      ? {}
+      : { session: { sessionId: options.session, agentId: null, parentAgentId: null } }),
+  });
   const outcome = await runPlan(deps, call, {
     resolve: async (_call, leaf, model) => {
       if (options.refuse?.includes(leaf.name ?? '')) throw new GatewayError('invalid_request', 'refused', 'no');
@@ -186,6 +193,43 @@ test('with a ttl the choice is made again in each period, and without the fields
   const periods = await Promise.all(Array.from({ length: 40 }, (_, index) => chosen(index * 10_000)));
   expect(new Set(periods).size).toBe(2);
   expect((await run(config, {}, { random: [0.9] })).called).toEqual(['b']);
+});
+
+test('without sticky, the calls of a session stay on one target, and sessions are spread by weight', async () => {
+  const random = createRandom(20_261_129);
+  for (let round = 0; round < 5; round += 1) {
+    const weights = Array.from({ length: random.between(2, 5) }, () => random.between(1, 9));
+    const config = (strategy: object = {}) => ({
+      strategy: { mode: 'loadbalance', ...strategy },
+      targets: weights.map((weight, index) => ({ name: `t${index}`, virtual_key: `t${index}`, weight })),
+    });
+    const sessions = Array.from({ length: 600 }, (_, index) => `session ${round} ${index}`);
+    const draws = () => ({ random: [random.between(0, 999) / 1_000] });
+    const targetOf = async (session: string, strategy?: object) =>
+      (await run(config(strategy), {}, { session, ...draws() })).called[0];
+    const placed = await Promise.all(sessions.map((session) => targetOf(session)));
+    expect(await Promise.all(sessions.map((session) => targetOf(session)))).toEqual(placed);
+    const sum = weights.reduce((all, weight) => all + weight, 0);
+    for (const [index, weight] of weights.entries()) {
+      const share = weight / sum;
+      const found = placed.filter((name) => name === `t${index}`).length;
+      // Five standard deviations of a binomial distribution.
+      expect(Math.abs(found - 600 * share)).toBeLessThan(5 * Math.sqrt(600 * share * (1 - share)));
+    }
+    const free = await Promise.all(Array.from({ length: 50 }, () => targetOf('s', { sticky: { enabled: false } })));
+    expect(new Set(free).size).toBeGreaterThan(1);
+  }
+});
+
+test('a ttl without fields moves a conversation after each period', async () => {
+  const config = {
+    strategy: { mode: 'loadbalance', sticky: { ttl: 10 } },
+    targets: ['a', 'b'].map((name) => ({ name, virtual_key: name })),
+  };
+  const chosen = async (now: number) => (await run(config, {}, { session: 's', now })).called[0];
+  const periods = await Promise.all(Array.from({ length: 40 }, (_, index) => chosen(index * 10_000)));
+  expect(new Set(periods).size).toBe(2);
+  expect(await chosen(1)).toBe(await chosen(2));
 });
 
 test('the first condition that a call meets decides, and otherwise the default', async () => {

@@ -64,7 +64,8 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  * would hide. Nor does it continue when the caller has left. The last outcome is the answer.
  *
  * A target whose circuit is open is skipped: a fallback always continues with the next one, and a loadbalance chooses
- * another one.
+ * another one, also while a target waits for a rate limit. A sticky caller, or a conversation, has the same second choice
+ * each time, and returns to its first one.
  */
 export function runPlan<Planned extends Call>(deps: PlanDeps, call: Planned, pass: Pass<Planned>): Promise<Outcome> {
   const { root } = call.plan;
@@ -90,16 +91,14 @@ async function runNode<Planned extends Call>(
         return await runNode(deps, node.otherwise, call, pass);
       }
       case 'loadbalance': {
-        const sticky = node.sticky && chooseSticky(node.options, node.sticky, call, deps.now());
-        let chosen = sticky ?? chooseByWeight(node.options, deps.random());
         let { options } = node;
         for (;;) {
+          const sticky = node.sticky && chooseSticky(options, node.sticky, call, deps.now());
+          const chosen = sticky ?? chooseByWeight(options, deps.random());
           const outcome = await runNode(deps, chosen.node, call, pass);
-          if (!isOpen(outcome) || options.length === 1) return outcome;
+          if (!(isOpen(outcome) || isRateLimited(outcome)) || options.length === 1) return outcome;
           leave(call, outcome);
-          const open = chosen;
-          options = options.filter((option) => option !== open);
-          chosen = chooseByWeight(options, deps.random());
+          options = options.filter((option) => option !== chosen);
         }
       }
       case 'fallback': {
@@ -220,6 +219,10 @@ function chooseByWeight(options: readonly WeightedOption[], random: number): Wei
 
 /** A target whose circuit is open is skipped, whatever statuses are listed, because it was not called. */
 const isOpen = (outcome: Outcome): boolean => outcome.kind === 'failed' && outcome.error.code === 'circuit_open';
+
+/** The target was not called, because it waits for a rate limit of its provider. */
+const isRateLimited = (outcome: Outcome): boolean =>
+  outcome.kind === 'failed' && outcome.error.code === 'provider_rate_limited';
 
 function leadsOn(outcome: Outcome, statuses: ReadonlySet<number> | null): boolean {
   if (isOpen(outcome)) return true;

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { PlanCall, Sticky, WeightedOption } from './plan.ts';
 
 /**
- * Returns the option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same
+ * Returns the option that a caller or conversation stays with: rendezvous hashing by weight, so that every process chooses the same
  * one, and adding or removing a target moves as few callers as possible. null when the call has none of the fields.
  *
  * With a `ttl` the choice is made again in each period. The periods of different callers begin at different times.

@@ -39,6 +39,10 @@ test.each<[string, object]>([
       ],
     },
   ],
+  [
+    'a loadbalance whose conversations move',
+    { strategy: { mode: 'loadbalance', sticky: { enabled: false } }, targets: [leaf] },
+  ],
   ['conditional', conditional({})],
   [
     'settings under their short names',

@@ -75,13 +75,19 @@ const Strategy = z.strictObject({
   default: name().optional().describe('The name of the target if no condition matches.'),
   sticky: z
     .strictObject({
-      enabled: z.boolean().default(true),
-      hash_fields: z.array(queryField).min(1).max(10),
+      enabled: z.boolean().default(true).describe('False selects a target for each call.'),
+      hash_fields: z
+        .array(queryField)
+        .min(1)
+        .max(10)
+        .optional()
+        .describe('The values that identify a caller. Default: the conversation of the call.'),
       ttl: integer({ min: 1, max: 31_536_000 })
         .optional()
         .describe('How many seconds a caller keeps its target. Default: until the targets change.'),
     })
-    .optional(),
+    .optional()
+    .describe('For `loadbalance`: which calls stay on one target. Default: those of one conversation.'),
   cb_config: CircuitBreakerInput.optional(),
 });
 

@@ -39,6 +39,15 @@ const graph = <Summary extends z.ZodType, Point extends z.ZodType>(summary: Summ
 const timestampOf = { timestamp: z.string().describe('The start of this interval, in ISO 8601.') };
 const number = z.number();
 const cents = () => z.number().describe('US cents');
+const promptCache = {
+  prompt_tokens: z.int(),
+  cached_tokens: z.int().describe('Prompt tokens that were read from a cache.'),
+  cache_write_tokens: z.int().describe('Prompt tokens that were written to a cache, as far as providers report them.'),
+  cached_rate: z.number().describe('The percentage of prompt tokens that were read from a cache.'),
+  saved: cents().describe(
+    'US cents: the price of the same tokens without a cache, minus what was paid. Negative if writing cost more than reading saved.',
+  ),
+};
 
 /** The answers, by operation. */
 export const AnalyticsAnswers = {
@@ -51,6 +60,7 @@ export const AnalyticsAnswers = {
     z.object({ total: cents(), avg: cents(), unpriced: z.int().describe('Calls without a known price.') }),
     z.object({ ...timestampOf, total: cents(), avg: cents(), unpriced: z.int() }),
   ),
+  promptCache: graph(z.object(promptCache), z.object({ ...timestampOf, ...promptCache })),
   tokens: graph(z.object({ total: number, avg: number }), z.object({ ...timestampOf, total: number, avg: number })),
   latency: graph(
     z.object({ avg: number, p50: number, p90: number, p99: number }),

@@ -74,6 +74,20 @@ export function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
   ]);
 }
 
+/**
+ * Names of metadata that stand for columns in analytics: the agent session of a call, and its sub-agent, which is empty
+ * for the main agent. Calls cannot have metadata of these names, because they begin with an underscore.
+ */
+export const sessionKey = '_session';
+export const agentKey = '_agent';
+
+/** The value of a metadata key of a row of the log; null if the call has none. */
+export const metadataValue = (key: string): RawBuilder<unknown> => {
+  if (key === sessionKey) return sql`session_id`;
+  if (key === agentKey) return sql`case when session_id is not null then coalesce(agent_id, '') end`;
+  return sql`metadata ->> ${key}`;
+};
+
 /** Filters that only the log supports, and those on metadata, for rows of the log. */
 export const logConditions = (filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] => [
   ...rangesOf(filters),
@@ -85,7 +99,7 @@ export function sharedLogConditions(filters: CallFilters, workspaceId: string | 
   const { metadata = {}, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
   const conditions = [...listConditions(filters, false)];
   for (const [key, values] of Object.entries(metadata))
-    conditions.push(sql`metadata ->> ${key} = any(${values}::text[])`);
+    conditions.push(sql`${metadataValue(key)} = any(${values}::text[])`);
   if (hasScore(filters)) {
     conditions.push(sql`(workspace_id, trace_id) in (
       select workspace_id, trace_id from feedback where ${and(workspaceCondition(workspaceId))} group by 1, 2

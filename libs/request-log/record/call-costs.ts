@@ -1,7 +1,7 @@
 import { findBaseModel } from '#libs/calls/allowed-models.ts';
 import type { Attempt, Target } from '#libs/calls/call.ts';
 import { priceAnswer } from '#libs/calls/price-answer.ts';
-import { formatAmount } from '#libs/kernel/amount.ts';
+import { formatAmount, type Amount } from '#libs/kernel/amount.ts';
 import type { Price } from '#libs/prices/price-usage.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
@@ -49,6 +49,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
         return { cents: '0', savedCents, version: saved?.version ?? null, isEstimate: end.isEstimate === true };
       }
       let sum = 0n;
+      let promptCacheSaved: Amount | null = null;
       let version: string | null = null;
       let isKnown = true;
       let isEstimate = end.isEstimate === true;
@@ -70,6 +71,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
         isKnown &&= price !== null;
         if (price === null) return;
         sum += price.cents;
+        if (price.promptCacheSaved !== undefined) promptCacheSaved = (promptCacheSaved ?? 0n) + price.promptCacheSaved;
         ({ version } = price);
       };
       for (const attempt of earlierAttempts) add(attempt);
@@ -79,7 +81,8 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
         unpriced.set(provider, (unpriced.get(provider) ?? 0) + 1);
         return { cents: null, savedCents: null, version: null, isEstimate };
       }
-      return { cents: formatAmount(sum), savedCents: null, version, isEstimate };
+      const promptCacheSavedCents = promptCacheSaved === null ? null : formatAmount(promptCacheSaved);
+      return { cents: formatAmount(sum), savedCents: null, promptCacheSavedCents, version, isEstimate };
     },
     unpriced: () => unpriced,
   };

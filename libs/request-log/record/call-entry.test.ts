@@ -15,7 +15,13 @@ const source = { source: 'a test', as_of: '2026-01-01' };
 const table = createPriceTable({
   date: '2026-01-01',
   providers: {
-    first: { ...source, models: { big: { input: '10000', output: '20000' }, painter: { per_image: { any: '0.04' } } } },
+    first: {
+      ...source,
+      models: {
+        big: { input: '10000', cached_input: '2500', output: '20000' },
+        painter: { per_image: { any: '0.04' } },
+      },
+    },
     second: { ...source, models: { big: { input: '5000', output: '10000' } } },
   },
 });
@@ -76,6 +82,17 @@ const costOf = (...given: Parameters<typeof entryOf>) => {
   const { cost, saved_cost: saved, is_estimate: isEstimate, price_version: version } = entry;
   return { cost, saved, isEstimate, isPriced: version === table.version, unpriced };
 };
+
+test('the savings of the prompt cache are those of every answer that was paid for', () => {
+  const usage = tokens(10, 0, { cachedTokens: 4 });
+  const savedOf = (...given: Parameters<typeof entryOf>) => entryOf(...given).entry.prompt_cache_saved;
+  expect(savedOf({ attempts: [attempt()], usage })).toBe('3');
+  expect(savedOf({ attempts: [attempt()], usage }, { earlierAttempts: [paid(first, usage)] })).toBe('6');
+  expect(savedOf({ attempts: [attempt()], usage: tokens(9, 1) })).toBeNull();
+  // The answer came from the response cache, or has no known price.
+  expect(savedOf({ attempts: [], usage })).toBeNull();
+  expect(savedOf({ attempts: [attempt()], usage }, { model: 'unknown' })).toBeNull();
+});
 
 test('times are kept to the microsecond, without the tail of a fraction in binary', () => {
   const attempts = [attempt({ durationMs: 0.1 }), attempt({ durationMs: 0.2 })];

@@ -90,6 +90,8 @@ function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes
     'gen_ai.request.model': entry.model,
     'gen_ai.response.model': entry.response_model,
     'gen_ai.response.id': entry.provider_request_id,
+    'gen_ai.conversation.id': entry.session_id,
+    'gen_ai.agent.id': entry.agent_id,
     'gen_ai.usage.input_tokens': entry.input_tokens,
     'gen_ai.usage.output_tokens': entry.output_tokens,
     'http.response.status_code': entry.status,

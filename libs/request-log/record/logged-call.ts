@@ -12,7 +12,7 @@ export type LoggedTarget = Pick<
   Call,
   'workspaceId' | 'keyId' | 'metadata' | 'pathname' | 'target' | 'model' | 'earlierAttempts'
 > &
-  Partial<Pick<Call, 'fallbacks' | 'retries' | 'config' | 'prompt' | 'guardrailRuns' | 'leaf'>> & {
+  Partial<Pick<Call, 'fallbacks' | 'retries' | 'config' | 'prompt' | 'session' | 'guardrailRuns' | 'leaf'>> & {
     plan?: Call['plan'];
     request?: { body: Buffer };
   };

@@ -22,8 +22,11 @@ const sums = {
   lines: 'integer',
   sum_input_tokens: 'integer',
   sum_output_tokens: 'integer',
+  sum_cached_tokens: 'integer',
+  sum_cache_write_tokens: 'integer',
   sum_cost: 'cents',
   sum_saved_cost: 'cents',
+  sum_prompt_cache_saved: 'cents',
   sum_duration_us: 'integer',
   unpriced: 'integer',
   latency: 'text',
@@ -128,8 +131,11 @@ function toPack(rows: readonly LogRow[]): LogPack {
     lines: rows.length,
     sum_input_tokens: addUp(rows, 'input_tokens'),
     sum_output_tokens: addUp(rows, 'output_tokens'),
+    sum_cached_tokens: addUp(rows, 'cached_tokens'),
+    sum_cache_write_tokens: addUp(rows, 'cache_write_tokens'),
     sum_cost: addCents(rows, 'cost'),
     sum_saved_cost: addCents(rows, 'saved_cost'),
+    sum_prompt_cache_saved: addCents(rows, 'prompt_cache_saved'),
     sum_duration_us: rows.reduce((sum, row) => sum + Math.round(row.duration_ms * 1_000), 0),
     unpriced: rows.filter((row) => row.cost === null).length,
     latency: [...bins]
@@ -145,10 +151,12 @@ function toArray(rows: readonly LogRow[], name: PerLine): unknown[] | null {
   return rows.map((row) => (row[name] === null ? null : JSON.stringify(row[name])));
 }
 
-const addUp = (rows: readonly LogRow[], name: 'input_tokens' | 'output_tokens'): number =>
+type TokenColumn = 'input_tokens' | 'output_tokens' | 'cached_tokens' | 'cache_write_tokens';
+
+const addUp = (rows: readonly LogRow[], name: TokenColumn): number =>
   rows.reduce((sum, row) => sum + (row[name] ?? 0), 0);
 
-function addCents(rows: readonly LogRow[], name: 'cost' | 'saved_cost'): string {
+function addCents(rows: readonly LogRow[], name: 'cost' | 'saved_cost' | 'prompt_cache_saved'): string {
   let sum = new Big(0);
   for (const row of rows) if (row[name] !== null) sum = sum.plus(row[name]);
   return sum.toFixed();

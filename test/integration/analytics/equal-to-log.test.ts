@@ -28,6 +28,7 @@ const workspaces = ['ws_1', 'ws_2'];
 
 function randomCall(): Partial<RequestLogEntry> & { at: number } {
   const user = pick([null, 'ann', 'bob', 'cleo', 'ünal']);
+  const session = pick([null, null, null, 'session_1', 'session_2']);
   return {
     // Three days, and within them some busy hours.
     at: now - (below(4) === 0 ? below(3 * dayMs) : pick([0, 5, 27, 50]) * hourMs + below(hourMs)),
@@ -49,9 +50,15 @@ function randomCall(): Partial<RequestLogEntry> & { at: number } {
     saved_cost: pick([null, '0.3']),
     trace_id: pick([null, 'trace_1', 'trace_2', 'trace_3']),
     span_id: pick([null, 'span_1']),
-    duration_ms: Math.exp(below(1_000) / 90) - 1,
+    session_id: session,
+    agent_id: session === null ? null : pick([null, 'agent_1', 'agent_2']),
+    // From 0.1 ms on, where quantiles have their precision.
+    duration_ms: Math.exp(below(1_000) / 90) - 0.9,
     input_tokens: pick([null, 0, 7, 1_000]),
     output_tokens: pick([null, 1, 50]),
+    cached_tokens: pick([null, 0, 5]),
+    cache_write_tokens: pick([null, 3]),
+    prompt_cache_saved: pick([null, '0.7', '-0.000000000001']),
     metadata: { ...(user === null ? {} : { _user: user }), team: pick(['search', 'ads']) },
   };
 }
@@ -105,6 +112,9 @@ const cases: Case[] = [
       where: sql`metadata ->> '_user' in ('ann', 'ünal')`,
     }),
   ],
+  ['metadata', () => ({ filter: { metadata: { _session: ['session_1'] } }, where: sql`session_id = 'session_1'` })],
+  ['session_id', () => ({ filter: { session_id: ['session_2'] }, where: sql`session_id = 'session_2'` })],
+  ['agent_id', () => ({ filter: { agent_id: ['agent_1'] }, where: sql`agent_id = 'agent_1'` })],
   ['trace_id', () => ({ filter: { trace_id: ['trace_2'] }, where: sql`trace_id = 'trace_2'` })],
   ['span_id', () => ({ filter: { span_id: ['span_1'] }, where: sql`span_id = 'span_1'` })],
   [
@@ -154,6 +164,13 @@ type PlainGroup = {
 };
 
 const recordedMs = sql`('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint`;
+/** The values of groups by a metadata key. */
+const plainColumns: Readonly<Record<string, RawBuilder<unknown>>> = {
+  _user: sql`metadata ->> '_user'`,
+  _session: sql`session_id`,
+  _agent: sql`case when session_id is not null then coalesce(agent_id, '') end`,
+  team: sql`metadata ->> 'team'`,
+};
 const failed = sql`(status is null or status >= 400 or error_code is not null)`;
 
 test('every total of random times and filters is that of the log', async () => {
@@ -195,6 +212,8 @@ test('every total of random times and filters is that of the log', async () => {
       select count(*) as requests, count(*) filter (where ${failed}) as failed, coalesce(sum(input_tokens), 0)::bigint as input,
         coalesce(sum(output_tokens), 0)::bigint as output, coalesce(sum((duration_ms * 1000)::bigint), 0)::bigint as duration,
         coalesce(sum(cost), 0)::text as cost, coalesce(sum(saved_cost), 0)::text as saved,
+        coalesce(sum(cached_tokens), 0)::bigint as cached, coalesce(sum(cache_write_tokens), 0)::bigint as written,
+        coalesce(sum(prompt_cache_saved), 0)::text as kept_cost,
         count(*) filter (where cost is null and not ${failed}) as unpriced,
         count(*) filter (where cache_status = 'HIT') as hits,
         percentile_disc(0.5) within group (order by duration_ms) as p50,
@@ -202,13 +221,15 @@ test('every total of random times and filters is that of the log', async () => {
         percentile_disc(0.99) within group (order by duration_ms) as p99
       from request_log where ${where}`.execute(db);
     calls += totals.requests;
-    const { p50, p90, p99, cost, saved, ...exact } = plain[0] ?? {};
+    const { p50, p90, p99, cost, saved, kept_cost: keptCost, ...exact } = plain[0] ?? {};
     same(
       {
         requests: totals.requests,
         failed: totals.failed,
         input: totals.inputTokens,
         output: totals.outputTokens,
+        cached: totals.cachedTokens,
+        written: totals.cacheWriteTokens,
         duration: totals.durationUs,
         unpriced: totals.unpriced,
         hits: totals.hits,
@@ -216,8 +237,8 @@ test('every total of random times and filters is that of the log', async () => {
       exact,
     );
     same(
-      [totals.cost.toFixed(), totals.savedCost.toFixed()],
-      [new Big(cost ?? 0).toFixed(), new Big(saved ?? 0).toFixed()],
+      [totals.cost, totals.savedCost, totals.promptCacheSaved].map((sum) => sum.toFixed()),
+      [cost, saved, keptCost].map((sum) => new Big(sum ?? 0).toFixed()),
     );
     for (const [share, quantile] of [
       [0.5, p50],
@@ -258,7 +279,7 @@ test('every total of random times and filters is that of the log', async () => {
 
     const { stepMs: _step, ...whole } = wanted;
     const grouping = pick([
-      ...(['users', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as const).map(
+      ...(['users', 'session', 'agent', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as const).map(
         (name) => groupings[name],
       ),
       { member: 'metadata_value', column: 'value', metadataKey: 'team' },
@@ -267,7 +288,7 @@ test('every total of random times and filters is that of the log', async () => {
       columns: ['requests', 'last_seen', 'error_count', 'refused_count', 'cost', 'p95_latency'],
     });
     const byKey = 'metadataKey' in grouping ? grouping.metadataKey : undefined;
-    const column = byKey === undefined ? sql.ref(grouping.column) : sql`metadata ->> ${sql.lit(byKey)}`;
+    const column = plainColumns[byKey ?? ''] ?? sql`${sql.ref(grouping.column)}`;
     const { rows: plainGroups } = await sql<PlainGroup>`
       select ${column} as value, count(*) as requests, max(${recordedMs}) as last_seen,
         count(*) filter (where ${failed}) as errors, count(*) filter (where ${failed} and attempts = 0) as refused, coalesce(sum(cost), 0)::float8 as cost,

@@ -70,6 +70,7 @@ test('many processes that see a new day at once make its partition once, with th
   expect(rows.map((row) => row.parent)).toEqual([
     'request_log_row_list',
     'request_log_row_pkey',
+    'request_log_row_session',
     'request_log_row_trace',
   ]);
 });

@@ -29,6 +29,7 @@ export function Costs() {
   const navigate = useNavigate();
   const show = (change: object) => void navigate({ to: '/costs', search: { ...search, ...change } });
   const cost = useQuery(graphQuery('cost', period));
+  const promptCache = useQuery(graphQuery('prompt-cache', period));
   const { total = 0, avg, unpriced } = cost.data?.summary ?? {};
   const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
   const shown = (cents: number | undefined) => moneyOf(cents, total === 0 ? 0 : ((cents ?? 0) * simulated) / total);
@@ -49,6 +50,11 @@ export function Costs() {
           value={total === 0 ? '–' : shown((total / periods[period].ms) * 30 * 86_400_000)}
           note="for 30 days"
         />
+        <Tile
+          label="Saved by prompt caches"
+          value={money(promptCache.data?.summary.saved)}
+          note={`${short(promptCache.data?.summary.cached_tokens)} tokens read`}
+        />
       </div>
       <GraphCard
         title="Cost over time"
@@ -56,6 +62,19 @@ export function Costs() {
         series={({ data_points: points }) => [bars('cost', '--accent', points, (point) => point.total)]}
         format={money}
         summary={({ summary }) => `${shown(summary.total)} in total`}
+      />
+      <GraphCard
+        title="Prompt caches of providers"
+        query={promptCache}
+        series={({ data_points: points }) => [
+          bars('prompt tokens', '--accent', points, (point) => point.prompt_tokens),
+          bars('read from a cache', '--good', points, (point) => point.cached_tokens),
+          bars('written to a cache', '--warn', points, (point) => point.cache_write_tokens),
+        ]}
+        format={short}
+        summary={({ summary }) =>
+          `${percent(summary.cached_tokens, summary.prompt_tokens)} of prompt tokens were read from a cache, which saved ${money(summary.saved)}`
+        }
       />
       <GroupedCosts search={search} show={show} period={period} total={total} />
       <Budgets />

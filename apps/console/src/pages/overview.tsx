@@ -44,7 +44,7 @@ export function Overview() {
   );
 }
 
-type GraphQueries = { [Name in GraphName]: UseQueryResult<GraphAnswers[Name]> };
+type GraphQueries = { [Name in Exclude<GraphName, 'prompt-cache'>]: UseQueryResult<GraphAnswers[Name]> };
 
 function Totals({
   graphs: { requests, errors, latency, tokens, cost },

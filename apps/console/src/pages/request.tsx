@@ -114,6 +114,12 @@ function Properties({ log }: { log: LogDetails }) {
             ],
             ['Prompt', log.prompt_slug],
             ['Cache', log.cache_status],
+            [
+              'Saved by the prompt cache',
+              log.prompt_cache_saved_usd === null
+                ? null
+                : usdOf(log.prompt_cache_saved_usd, log.provider === 'simulator'),
+            ],
             ['Finish reason', log.finish_reason],
           ]}
         />
@@ -127,6 +133,15 @@ function Properties({ log }: { log: LogDetails }) {
             ['Kind', log.batch_line === null ? log.kind : `line ${count(log.batch_line)} of a batch`],
             ['Request ID', <Id key="request" id={log.request_id} />],
             ['Trace ID', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
+            [
+              'Agent session',
+              log.session_id === null ? null : (
+                <Link key="session" to="/agent-sessions" search={{ session: log.session_id }}>
+                  <code>{log.session_id}</code>
+                </Link>
+              ),
+            ],
+            ['Agent', log.agent_id === null ? null : <code key="agent">{log.agent_id}</code>],
             [
               'Provider request ID',
               log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,

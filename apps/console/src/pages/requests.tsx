@@ -8,7 +8,18 @@ import { count, milliseconds, usdOf } from '../format.ts';
 import { AsCurl, At, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 
-const filterNames = ['status', 'kind', 'model', 'provider', 'virtual_key', 'trace_id', 'batch_id', 'metadata'] as const;
+const filterNames = [
+  'status',
+  'kind',
+  'model',
+  'provider',
+  'virtual_key',
+  'trace_id',
+  'session_id',
+  'agent_id',
+  'batch_id',
+  'metadata',
+] as const;
 type LogQuery = NonNullable<paths['/v1/logs']['get']['parameters']['query']>;
 type Filters = Pick<LogQuery, (typeof filterNames)[number]>;
 
@@ -114,6 +125,8 @@ function Search({ filters }: { filters: Filters }) {
       {field('provider', 'Provider', 'openai')}
       {field('virtual_key', 'Virtual key', 'slug')}
       {field('trace_id', 'Trace ID', '')}
+      {field('session_id', 'Session', '')}
+      {field('agent_id', 'Agent', '')}
       {field('batch_id', 'Batch', 'batch_…')}
       {field('metadata', 'Metadata', '{"team":"search"}')}
       <button type="submit" className="primary">
