@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import { ConfigInput } from '#libs/contracts/configs/config.ts';
+import { publicModelFields, toModelConfig } from '#libs/contracts/configs/public-models.ts';
 import { rateLimitPolicyFields, usageLimitPolicyFields } from '#libs/contracts/people/policies.ts';
 import { slug } from '#libs/contracts/people/access-fields.ts';
 import { virtualKeyFields } from '#libs/contracts/virtual-keys.ts';
@@ -29,38 +30,15 @@ const translate = (document: Record<string, unknown>): Translation =>
 const read = async (name: string): Promise<Record<string, unknown>> =>
   await readObject(path.join(folder, `${name}.yaml`), { merge: true });
 
-type Node = { targets?: Node[]; model?: string; override_params?: object };
-
-/** A model as the config that it stands for: `model` of a target is a parameter that it overrides. */
-function toConfig({ model, targets, ...node }: Node): object {
-  return {
-    ...node,
-    ...(model === undefined ? {} : { override_params: { ...node.override_params, model } }),
-    ...(targets === undefined ? {} : { targets: targets.map(toConfig) }),
-  };
-}
-
 /** The contract of each kind, for the body that creates a record. */
 const contracts: Readonly<Record<string, (body: Record<string, unknown>) => unknown>> = {
   virtual_key: (body) => z.strictObject({ ...virtualKeyFields, slug: slug() }).parse(body),
   usage_limit_policy: (body) => z.strictObject(usageLimitPolicyFields).parse(body),
   rate_limit_policy: (body) => z.strictObject(rateLimitPolicyFields).parse(body),
-  model: ({ name, slug: given, description: _description, capabilities = {}, price = {}, ...routing }) => {
-    slug().parse(given);
-    z.string()
-      .regex(/^(?!@)[^\s\p{C}]{1,200}$/u)
-      .parse(name);
-    const count = z.int().min(1);
-    z.strictObject({
-      context_window: count.optional(),
-      max_output_tokens: count.optional(),
-      tools: z.boolean().optional(),
-      vision: z.boolean().optional(),
-      reasoning: z.boolean().optional(),
-      structured_output: z.boolean().optional(),
-    }).parse(capabilities);
-    z.record(z.string(), z.string().regex(/^\d{1,7}(?:\.\d{1,8})?$/)).parse(price);
-    return ConfigInput.parse(toConfig(routing));
+  model: ({ slug: _slug, ...body }) => {
+    const { name, strategy, targets, retry, cache, request_timeout } = z.strictObject(publicModelFields).parse(body);
+    const routing = { strategy, targets, retry, cache, request_timeout };
+    return ConfigInput.parse(toModelConfig(routing, name, null));
   },
 };
 
