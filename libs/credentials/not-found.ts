@@ -1,3 +1,4 @@
+import { distance } from 'fastest-levenshtein';
 import { NotInSnapshot } from '#libs/identity/not-in-snapshot.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { providerIds } from '#libs/providers/registry.ts';
@@ -53,10 +54,10 @@ export const waysToNameProvider =
 
 /**
  * The refusal of a model in a call without a credential that is not the name of a public model which the caller can use.
- * `nearest`: similar names.
+ * `names`: those that the caller can use; the message has the most similar ones.
  */
-export function noSuchModel(workspaceId: string, name: string, nearest: readonly string[]): GatewayError {
-  const listed = nearest.map((each) => `'${each}'`);
+export function noSuchModel(workspaceId: string, name: string, names: readonly string[]): GatewayError {
+  const listed = nearestNames(name, names).map((each) => `'${each}'`);
   const remedy =
     listed.length === 0
       ? `The request does not name a provider either. ${waysToNameProvider}`
@@ -65,6 +66,26 @@ export function noSuchModel(workspaceId: string, name: string, nearest: readonly
   // So that the lines of a batch do not all look for the same missing name.
   const id = `${workspaceId} ${name.slice(0, 200)}`;
   return new NotInSnapshot('not_found', 'model_not_found', message, { param: 'model', id });
+}
+
+const shownMax = 3;
+/** The names that are compared, and the characters of each: about a millisecond. */
+const comparedMax = 1_000;
+const lengthMax = 64;
+/** A name with more differences is not similar. */
+const differencesMax = 12;
+
+/** Returns the up to three names that differ least from a name (by Levenshtein distance), the most similar first. */
+export function nearestNames(wanted: string, names: readonly string[]): string[] {
+  const shortened = (name: string): string => name.slice(0, lengthMax).toLowerCase();
+  const given = shortened(wanted);
+  return names
+    .slice(0, comparedMax)
+    .map((name) => ({ name, differences: distance(given, shortened(name)) }))
+    .filter(({ differences }) => differences <= differencesMax)
+    .sort((one, other) => one.differences - other.differences)
+    .slice(0, shownMax)
+    .map(({ name }) => name);
 }
 
 export const unknownProvider = (name: string, param: string): GatewayError =>

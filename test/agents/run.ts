@@ -8,7 +8,7 @@ import { agents, model, type Agent, type Place } from './agents.ts';
 
 // npm run test:agents -- --only codex
 // Real coding agents, unmodified, against Sluice and its simulator: each runs two commands and finishes. They are installed
-// into a folder of their own, because together they have 1.3 GB, and see an empty environment and an empty home.
+// outside the project, because together they have 1.3 GB, and see an empty environment and an empty home.
 const { values } = parseArgs({
   options: {
     only: { type: 'string' },

@@ -5,7 +5,6 @@ import { configLimits } from '#libs/contracts/configs/config.ts';
 import { matchWildcard, type PublicNames } from '#libs/contracts/configs/public-models.ts';
 import type { Refreshable } from '#libs/identity/not-in-snapshot.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { nearestNames } from './nearest-names.ts';
 import type { PlanCache } from './plan-cache.ts';
 import { noSuchModel } from '../not-found.ts';
 import type { ConfigDefaults, RequestedCredential } from '../requested.ts';
@@ -154,7 +153,7 @@ function unknownModel(
 ): GatewayError {
   snapshot.refuseUnreadableModels(caller.workspaceId);
   const names = listPublicModels(owners, caller).map((model) => model.name);
-  return noSuchModel(caller.workspaceId, name, nearestNames(name, names));
+  return noSuchModel(caller.workspaceId, name, names);
 }
 
 /** The names that the caller can use, as they are in the database now. Throws unavailable if it does not answer. */

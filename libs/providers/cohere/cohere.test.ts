@@ -13,7 +13,7 @@ import { openChatStream } from './stream.ts';
 const callOf = (json: Record<string, unknown>, options: Partial<Call> = {}): Call => ({
   operation: 'chat',
   dialect: chatDialect,
-  model: 'command-a-03-2025',
+  model: (json['model'] as string | undefined) ?? 'command-a-03-2025',
   body: Buffer.from(JSON.stringify(json)),
   edits: {},
   json: () => ({ model: 'command-a-03-2025', messages: [{ role: 'user', content: 'Hi' }], ...json }),

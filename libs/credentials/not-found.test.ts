@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { nearestNames } from './nearest-names.ts';
+import { nearestNames } from './not-found.ts';
 
 test('the three most similar names are returned, the most similar first', () => {
   const names = ['claude-gpt-5', 'gpt-4o-mini', 'gpt-4o', 'gpt-5', 'text-embedding-3-large'];
