@@ -45,6 +45,7 @@ const namedBy: readonly [end: RegExp, records: readonly string[]][] = [
   [/(?:^|\.)(?:api_key_ids|principal_id)$/, ['/v1/api-keys']],
   [/(?:^|\.)feedback_id$/, ['/v1/feedback']],
   [/(?:^|\.)batch_id$/, ['/v1/batches']],
+  [/^(?:after_id|before_id)$/, ['/v1/public-models']],
   [/(?:^|\.)export_id$/, ['/v1/logs/exports']],
 ];
 

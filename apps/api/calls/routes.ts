@@ -180,7 +180,7 @@ export function modelRoutes(deps: ModelDeps & RelayDeps & { snapshot: PublicMode
     ...withInput(
       { params: z.object({ model: z.string() }), headers: credentialHeaders },
       async ({ params }, request, response) => {
-        if (publicFor(request) !== null) {
+        if (!params.model.startsWith('@') && publicFor(request) !== null) {
           const found = findUsableModel(deps.snapshot, params.model, callerOfModels(request));
           const named = { ...found, name: params.model };
           response.json(isAnthropic(request) ? toAnthropicModel(named) : toOpenAiModel(named));
