@@ -20,6 +20,13 @@ export const splitAnswer = (operation: string, answer: Json, includeUsage: boole
     ? splitCompletion('completions', answer, includeUsage)
     : findDialect(operation as Operation).splitAnswer(answer, includeUsage);
 
+/** Whether a provider can serve an operation for at least some models. */
+export const canServe = ({ operations }: Provider, operation: Operation): boolean =>
+  operations[operation] !== undefined || (dialects[operation] !== undefined && operations.chat !== undefined);
+
+/** Whether a stream ends with a chunk that has its usage and nothing else. Other dialects have it within their events. */
+export const endsWithUsageChunk = (operation: string): boolean => findDialect(operation as Operation) === chatDialect;
+
 const translated = new WeakMap<Translation, Translation>();
 
 /**

@@ -1,5 +1,6 @@
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { Operation, ProviderError } from '#libs/providers/provider.ts';
+import { messageErrorType } from '#libs/providers/messages/error-type.ts';
 import { asRecord } from './answers/usage.ts';
 
 /**
@@ -18,7 +19,7 @@ export function errorBody(
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
   if (operation === 'messages') {
-    const body = { type: 'error', error: { type: type ?? (status < 500 ? fallback : 'api_error'), message } };
+    const body = { type: 'error', error: { type: messageErrorType(error.status ?? status), message } };
     return { body: Buffer.from(JSON.stringify(body)), error };
   }
   return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };

@@ -138,8 +138,8 @@ export function createResponseCache(deps: Deps): ResponseCache {
       };
       if (outcome.kind === 'failed' || outcome.kind === 'relayed' || outcome.status !== 200) return outcome;
       if (outcome.kind === 'stream') {
-        const { includeUsage } = request;
-        return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);
+        const { operation, includeUsage } = request;
+        return recordStream(outcome, { operation, charsMax: entryBytesMax, includeUsage }, keep);
       }
       const head = headOf(outcome);
       // A copy, because the body can be a small view of a large socket buffer, which would stay in memory as well.
