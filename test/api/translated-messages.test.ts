@@ -166,6 +166,18 @@ describe.each(wireKeys)('$provider', ({ provider, model, prefix }) => {
     });
   });
 
+  test('counts tokens, itself or by an estimate that says so', async () => {
+    const tokens = async (content: string) => {
+      const body = { model: name(), messages: [{ role: 'user' as const, content }] };
+      const { data, response } = await client.messages.countTokens(body).withResponse();
+      return { count: data.input_tokens, kind: response.headers.get('x-gateway-token-count') };
+    };
+    const [short, long] = await Promise.all([tokens('Hi'), tokens('Why is the sky blue? '.repeat(50))]);
+    expect(short.kind).toBe(provider === 'anthropic' ? null : 'estimated');
+    expect(short.count).toBeGreaterThan(0);
+    expect(long.count).toBeGreaterThan(short.count + 150);
+  });
+
   test('stops when the client leaves in the middle of a stream', async () => {
     const traceId = `leaves-${provider}`;
     const long = name('2000tok', '50tps');

@@ -15,3 +15,7 @@ const byStatus: Readonly<Record<number, string>> = {
 /** The type of an error with this status in Anthropic's format. */
 export const messageErrorType = (status: number): string =>
   byStatus[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
+
+/** The operations of Anthropic's API, whose errors and rate limits have its form. */
+const operations: ReadonlySet<string | undefined> = new Set(['messages', 'count_tokens']);
+export const hasMessageForm = (operation: string | undefined): boolean => operations.has(operation);

@@ -135,3 +135,19 @@ test.each([
 ])('the type of %s', (data, type) => {
   expect(typeOfEvent(data)).toBe(type);
 });
+
+test('tokens are counted at Anthropic and Vertex AI, with the model in the body', () => {
+  const call = translationCall({ ...body, stream: undefined }, { operation: 'count_tokens', headers });
+  const direct = anthropic.operations.count_tokens?.encode(call, upstreamAt('https://api.anthropic.com/v1'));
+  expect(direct).toMatchObject({ path: '/v1/messages/count_tokens', body: call.body });
+  const settings = { vertex_region: 'global', vertex_project_id: 'p' };
+  const hosted = vertex.operations.count_tokens?.encode(
+    call,
+    upstreamAt('https://aiplatform.googleapis.com/v1', { settings }),
+  );
+  expect(hosted?.path).toMatch(/\/publishers\/anthropic\/models\/count-tokens:rawPredict$/);
+  expect(JSON.parse(Buffer.from(hosted?.body as Uint8Array).toString())).toMatchObject({
+    model: 'claude-x',
+    anthropic_version: 'vertex-2023-10-16',
+  });
+});

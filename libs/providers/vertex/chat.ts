@@ -11,7 +11,7 @@ import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
-import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
+import { getTargetLocation, ofPublisher, parseVertexModel, type VertexModel } from './address.ts';
 import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
 import { parseJson, toRecord } from '../turns/json-value.ts';
 import { readTurns } from '../turns/read-turns.ts';
@@ -105,6 +105,8 @@ function withBetas({ headers }: Call, request: OutboundRequest): OutboundRequest
   return request;
 }
 
+const isClaude = (model: string): boolean => parseVertexModel(model).publisher === 'anthropic';
+
 /** Claude on Vertex AI has Anthropic's API, with the model in the path and a version in the body. */
 export const vertexMessages = relayMessages(
   (call, upstream) => {
@@ -113,7 +115,21 @@ export const vertexMessages = relayMessages(
     const method = call.stream ? ':streamRawPredict' : ':rawPredict';
     return withBetas(call, toVertexRequest(upstream, model.path + method, body, call.stream));
   },
-  { decodeError: decodeVertexError, serves: (model) => parseVertexModel(model).publisher === 'anthropic' },
+  { decodeError: decodeVertexError, serves: isClaude },
+);
+
+/** Tokens are counted by a model of its own, which has the name of the counted one in the body. */
+export const vertexCounts = relayMessages(
+  (call, upstream) => {
+    const model = String(modelOfMessages(call)).replace(/^anthropic[./]/, '');
+    const { path } = ofPublisher('anthropic', 'count-tokens');
+    const body = messageBody(call, {
+      model: JSON.stringify(model),
+      anthropic_version: JSON.stringify(claudeVersion),
+    });
+    return withBetas(call, toVertexRequest(upstream, `${path}:rawPredict`, body, false));
+  },
+  { decodeError: decodeVertexError, serves: isClaude },
 );
 
 /** The OpenAI-compatible endpoint gets the bytes of clients of that format. */

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { readReset } from './rate-reset.ts';
+import { hasMessageForm } from '#libs/providers/messages/error-type.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 
 // Headers that SDKs use or users look at (HDR-1). All other headers of a provider are dropped.
@@ -24,14 +25,14 @@ export function admittedHeaders(
     if (typeof value !== 'string' || !(admitted.has(name) || isRate(name, operation))) continue;
     if (!repeats(value, secrets) && !repeats(name, secrets)) result[name] = value;
   }
-  return operation === 'messages' ? withMessageRates(result) : result;
+  return hasMessageForm(operation) ? withMessageRates(result) : result;
 }
 
 const ownRates = 'anthropic-ratelimit-';
 
 /** `x-ratelimit-` also paces later calls (traffic/rate-pace.ts), whatever the operation. */
 const isRate = (name: string, operation: Operation | undefined): boolean =>
-  name.startsWith('x-ratelimit-') || (operation === 'messages' && name.startsWith(ownRates));
+  name.startsWith('x-ratelimit-') || (hasMessageForm(operation) && name.startsWith(ownRates));
 
 const rateKinds = ['requests', 'tokens'] as const;
 
