@@ -126,7 +126,7 @@ describe('a stream', () => {
     ]);
   });
 
-  test('is made of an answer that the provider did not stream', async () => {
+  test('has the events of an answer that the provider did not stream', async () => {
     upstream.script(say('in one piece'));
     const { types, text } = await read(await send(ask({ stream: true })));
     expect([types, text]).toEqual([[...whole, 'message_delta', 'message_stop'], 'in one piece']);

@@ -7,12 +7,13 @@ import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/com
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
 import { MessageRequest, MessageResponse, TokenCount } from '#libs/contracts/calls/messages.ts';
 import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
+import type { Outcome } from '#libs/calls/call.ts';
+import { sentTokens } from '#libs/calls/upstream/answers/estimate-usage.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callErrors } from '../document-texts.ts';
-import { estimateCount, estimatedCount } from './estimate-count.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
 
@@ -88,6 +89,34 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
   }),
+  ...messageRoutes(deps),
+];
+
+/** The header that marks a count as estimated. */
+const estimatedCount = 'x-gateway-token-count';
+
+/**
+ * The answer to a request to count tokens of which the provider cannot count any: an estimate from the size of the request's
+ * body. null: the provider's own answer stands.
+ */
+function estimateCount(outcome: Outcome, body: Buffer): Outcome | null {
+  if (outcome.kind !== 'failed' || outcome.error.code !== 'unsupported_operation') return null;
+  return {
+    kind: 'json',
+    status: 200,
+    headers: { [estimatedCount]: 'estimated' },
+    body: Buffer.from(JSON.stringify({ input_tokens: sentTokens(body) })),
+    contentType: 'application/json',
+    providerRequestId: null,
+    attempts: outcome.attempts,
+    usage: null,
+    model: null,
+    finishReason: null,
+  };
+}
+
+/** Anthropic's format. */
+const messageRoutes = (deps: LiveDeps): Route[] => [
   liveRoute(deps, {
     operation: 'messages',
     request: MessageRequest,

@@ -106,7 +106,7 @@ type State = Pick<Call, 'resources'> & { signer: string; dropped: string[] };
 function encodeTurns(turns: readonly Turn[], state: State): Json[] {
   const messages: Json[] = [];
   // Only in an unfinished loop of tool calls does a model need its reasoning.
-  // A message beside results does not end it.
+  // A message that follows results does not end it.
   const loopStart = turns.findLastIndex(({ role }, at) => role === 'user' && turns[at - 1]?.role !== 'tool');
   /** Images and files of tool results, which a message of the tool cannot contain. They follow the last result. */
   let beside: Json[] = [];

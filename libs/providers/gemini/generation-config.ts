@@ -125,7 +125,7 @@ function toThinkingConfig(
   const isAdaptive = !strict && type === 'adaptive';
   const hasThinking = !strict && (isAdaptive || type === 'enabled' || type === 'disabled');
   if (type !== undefined && !hasThinking) dropped.push('thinking');
-  const thinking = hasThinking ? fromThinking(String(type), budget) : {};
+  const thinking = hasThinking ? fromThinking(type, budget) : {};
   const effort = hasThinking && !isAdaptive ? undefined : fromEffort(model, reasoningEffort, dropped);
   const config = { ...thinking, ...effort, ...native };
   return Object.keys(config).length === 0 ? undefined : config;

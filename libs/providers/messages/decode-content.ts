@@ -8,8 +8,8 @@ import { type ContentPart, type Conversation, type ToolCall, type Turn, unsuppor
 type Instruction = Conversation['system'][number];
 
 /**
- * Reads `system` and `messages` of a request that the contract has checked (libs/contracts/calls/messages.ts). The results in
- * a user's message become turns of their own; instructions in the middle of the conversation join the others. Throws
+ * Reads `system` and `messages` of a request that the contract has checked (libs/contracts/calls/messages.ts). Each result in a
+ * user's message becomes a separate turn; instructions in the middle of the conversation join the others. Throws
  * invalid_request, naming the param, for input that no provider accepts, and `unsupported_parameter` for files that are
  * stored at Anthropic.
  */

@@ -118,7 +118,7 @@ export const vertexMessages = relayMessages(
   { decodeError: decodeVertexError, serves: isClaude },
 );
 
-/** Tokens are counted by a model of its own, which has the name of the counted one in the body. */
+/** A separate model counts tokens. The body names the model whose tokens they are. */
 export const vertexCounts = relayMessages(
   (call, upstream) => {
     const model = String(modelOfMessages(call)).replace(/^anthropic[./]/, '');
