@@ -213,7 +213,10 @@ function describeSimulator() {
         'POST and GET /v1/fine_tuning/jobs; GET /v1/fine_tuning/jobs/{id}, …/events, …/checkpoints; POST …/{cancel|pause|resume}',
         'ANY /v1/assistants/**, /v1/threads/**, /v1/vector_stores/**, /v1/responses/**, /v1/conversations/**: return what was sent',
       ],
-      anthropic: ['POST /v1/messages', 'GET /v1/models, /v1/models/{id} with the header anthropic-version'],
+      anthropic: [
+        'POST /v1/messages, /v1/messages/count_tokens',
+        'GET /v1/models, /v1/models/{id} with the header anthropic-version',
+      ],
       own: ['GET /', 'GET /health', 'GET /stats', 'POST /stats/reset'],
     },
     keys: 'Any key except `invalid` is accepted, unless the simulator was started with a required key.',

@@ -8,6 +8,7 @@ export type CorsOrigins = ReadonlySet<string> | 'any';
 const answerHeaders = ['provider', 'trace-id', 'cache-status', 'last-used-option-index', 'retry-attempt-count'];
 const exposed = [
   'x-request-id',
+  'request-id',
   ...answerHeaders.map((name) => `x-gateway-${name}`),
   'x-gateway-dropped-params',
   ...answerHeaders.map((name) => `x-portkey-${name}`),

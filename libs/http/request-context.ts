@@ -5,6 +5,7 @@ import { metadataText, withoutReserved } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
+import { findClientForm } from './answers/client-form.ts';
 import type { Caller } from './caller.ts';
 
 /**
@@ -140,7 +141,9 @@ const inertHeaders = [
 export function standardHeaders(request: IncomingMessage): string[] {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) return [...inertHeaders];
-  return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId, ...inertHeaders];
+  const headers = ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId, ...inertHeaders];
+  // Clients of Anthropic's API read the ID by that name.
+  return findClientForm(request) === 'messages' ? ['request-id', context.requestId, ...headers] : headers;
 }
 
 /**

@@ -1,11 +1,12 @@
 import { chatDialect } from './chat/index.ts';
 import { throughChat } from './chat/through-chat.ts';
+import { messagesDialect } from './messages/index.ts';
 import { splitCompletion } from './chat/split-completion.ts';
 import type { Operation, Provider, Translation } from './provider.ts';
 import type { Dialect } from './provider.ts';
 import type { Json } from './turns/json-value.ts';
 
-const dialects: Partial<Record<Operation, Dialect>> = { chat: chatDialect };
+const dialects: Partial<Record<Operation, Dialect>> = { chat: chatDialect, messages: messagesDialect };
 
 /** The dialect of an operation; that of chat for operations that do not ask for the next turn of a conversation. */
 export const findDialect = (operation: Operation): Dialect => dialects[operation] ?? chatDialect;
@@ -18,6 +19,13 @@ export const splitAnswer = (operation: string, answer: Json, includeUsage: boole
   operation === 'completions'
     ? splitCompletion('completions', answer, includeUsage)
     : findDialect(operation as Operation).splitAnswer(answer, includeUsage);
+
+/** Whether a provider can serve an operation for at least some models. */
+export const canServe = ({ operations }: Provider, operation: Operation): boolean =>
+  operations[operation] !== undefined || (dialects[operation] !== undefined && operations.chat !== undefined);
+
+/** Whether a stream ends with a chunk that has its usage and nothing else. Other dialects have it within their events. */
+export const endsWithUsageChunk = (operation: string): boolean => findDialect(operation as Operation) === chatDialect;
 
 const translated = new WeakMap<Translation, Translation>();
 

@@ -9,7 +9,7 @@ import type { Resource } from './turns/media.ts';
 import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
- * The path of each operation below `/v1`. `messages` is Anthropic's, the others are OpenAI's; `responses`, `moderations` and
+ * The path of each operation below `/v1`. `messages` and `count_tokens` are Anthropic's, the others are OpenAI's; `responses`, `moderations` and
  * `images` belong to pass-through areas.
  */
 export const operationPaths = {
@@ -17,6 +17,7 @@ export const operationPaths = {
   completions: '/completions',
   embeddings: '/embeddings',
   messages: '/messages',
+  count_tokens: '/messages/count_tokens',
   models: '/models',
   responses: '/responses',
   moderations: '/moderations',

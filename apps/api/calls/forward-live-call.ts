@@ -4,7 +4,7 @@ import { checkCacheFlags } from '#libs/credentials/configs/call-options.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
-import type { ForwardRequest } from '#libs/calls/call.ts';
+import type { ForwardRequest, Outcome } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
@@ -31,10 +31,15 @@ export type LiveBody = {
 };
 
 type LiveOperation = {
-  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages'>;
-  /** For the document. Bodies are checked by the contract of `path`, which is the same. */
+  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages' | 'count_tokens'>;
+  /** For the document. Bodies are checked by `contract`, which is the same. */
   request: z.ZodType<LiveBody>;
-  path: BatchEndpoint;
+  path: string;
+  contract: BatchEndpoint;
+  /** The call runs no model and costs nothing. */
+  isFree?: true;
+  /** Replaces the outcome of a call, if it returns one. */
+  replace?: (outcome: Outcome, body: Buffer) => Outcome | null;
   /** Absent: it has no query. */
   query?: Pick<RouteRequest, 'query'>;
 } & RouteText &
@@ -67,13 +72,14 @@ export const liveHeaders: readonly string[] = [
  * A route of a live call: checks the body (CALL-1, CALL-2), finds its plan, sends the client's own bytes to its target,
  * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
-export function liveRoute(deps: LiveDeps, { operation, request: schema, query, ...route }: LiveOperation): Route {
-  const requireGoodBody = createBodyCheck(route.path);
+export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
+  const { operation, request: schema, query, contract, isFree, replace, ...route } = live;
+  const requireGoodBody = createBodyCheck(contract);
   const course = liveCourse(deps.routing);
   return {
     method: 'POST',
     ...route,
-    request: { ...query, body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
+    request: { ...query, body: 'json-bytes', bodySchema: schema, contract, headers: liveHeaders },
     handler: async (request, response) => {
       const json = getJsonBody(request);
       if (!json.isChecked) requireGoodBody(json.value);
@@ -95,10 +101,17 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, query, .
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
       const sent = toForward(operation, request, body, json.bytes, controller, parsed);
+      if (isFree) sent.isFree = true;
       sent.traceparent = makeCallTraceparent(deps, request);
       const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
       const outcome = await deps.calls.run(call, course);
-      return answerCall(deps, { request, response, controller, call, outcome });
+      return answerCall(deps, {
+        request,
+        response,
+        controller,
+        call,
+        outcome: replace?.(outcome, json.bytes) ?? outcome,
+      });
     },
   };
 }

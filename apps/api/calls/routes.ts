@@ -5,7 +5,7 @@ import { credentialHeaders, readCredentials } from '#libs/credentials/requested.
 import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
-import { MessageRequest, MessageResponse } from '#libs/contracts/calls/messages.ts';
+import { MessageRequest, MessageResponse, TokenCount } from '#libs/contracts/calls/messages.ts';
 import {
   AnthropicModel,
   AnthropicModelList,
@@ -19,6 +19,8 @@ import {
   type PublicModel,
   type PublicModelRecords,
 } from '#libs/credentials/configs/public-models.ts';
+import type { Outcome } from '#libs/calls/call.ts';
+import { sentTokens } from '#libs/calls/upstream/answers/estimate-usage.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -43,6 +45,7 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     operation: 'chat',
     request: ChatCompletionRequest,
     path: '/v1/chat/completions',
+    contract: '/v1/chat/completions',
     operationId: 'createChatCompletion',
     summary: 'Create a chat completion',
     description:
@@ -70,6 +73,7 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     operation: 'completions',
     request: CompletionRequest,
     path: '/v1/completions',
+    contract: '/v1/completions',
     operationId: 'createCompletion',
     summary: 'Create a text completion',
     description: 'For models that continue a text. You select the provider as for chat completions.',
@@ -89,6 +93,7 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     operation: 'embeddings',
     request: EmbeddingRequest,
     path: '/v1/embeddings',
+    contract: '/v1/embeddings',
     operationId: 'createEmbedding',
     summary: 'Create embeddings',
     description: 'Returns one vector for each text in `input`. You select the provider as for chat completions.',
@@ -98,17 +103,47 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
   }),
+  ...messageRoutes(deps),
+];
+
+/** The header that marks a count as estimated. */
+const estimatedCount = 'x-gateway-token-count';
+
+/**
+ * The answer to a request to count tokens of which the provider cannot count any: an estimate from the size of the request's
+ * body. null: the provider's own answer stands.
+ */
+function estimateCount(outcome: Outcome, body: Buffer): Outcome | null {
+  if (outcome.kind !== 'failed' || outcome.error.code !== 'unsupported_operation') return null;
+  return {
+    kind: 'json',
+    status: 200,
+    headers: { [estimatedCount]: 'estimated' },
+    body: Buffer.from(JSON.stringify({ input_tokens: sentTokens(body) })),
+    contentType: 'application/json',
+    providerRequestId: null,
+    attempts: outcome.attempts,
+    usage: null,
+    model: null,
+    finishReason: null,
+  };
+}
+
+/** Anthropic's format. */
+const messageRoutes = (deps: LiveDeps): Route[] => [
   liveRoute(deps, {
     operation: 'messages',
     request: MessageRequest,
     path: '/v1/messages',
+    contract: '/v1/messages',
     query: { query: 'relayed' },
     operationId: 'createAnthropicMessage',
     summary: "Create a message in Anthropic's format",
     description:
       "For clients of Anthropic's API, such as its SDKs and Claude Code. The key is sent as `x-api-key` or as a bearer " +
-      'token. You select the provider as for chat completions. The request, the answer, its events and errors pass ' +
-      'unchanged, including members and betas that are unknown here; only the model is replaced by that of the target. ' +
+      'token. You select the provider as for chat completions. For Claude at Anthropic, Vertex AI or Bedrock, the request, ' +
+      'the answer, its events and errors pass unchanged, including members and betas that are unknown here; only the ' +
+      'model is replaced by that of the target. For all other models they are translated. ' +
       "Errors of the gateway have Anthropic's format as well.",
     example: {
       model: '@anthropic/claude-sonnet-4-5',
@@ -125,6 +160,28 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
         streams: true,
       },
     },
+  }),
+  liveRoute(deps, {
+    operation: 'count_tokens',
+    request: MessageRequest,
+    path: '/v1/messages/count_tokens',
+    contract: '/v1/messages',
+    query: { query: 'relayed' },
+    isFree: true,
+    replace: estimateCount,
+    operationId: 'countMessageTokens',
+    summary: "Count the tokens of a message in Anthropic's format",
+    description:
+      'For a Claude model at Anthropic or Vertex AI, the provider counts. For any other model, the count is estimated ' +
+      `from the size of the request, and the answer has the header \`${estimatedCount}: estimated\`. It costs nothing.`,
+    example: {
+      model: '@anthropic/claude-sonnet-4-5',
+      messages: [{ role: 'user', content: 'Why is the sky blue?' }],
+    },
+    errors: callErrors,
+    tag: 'Messages',
+    scope: 'chat.write',
+    responses: { 200: { description: 'The count.', schema: TokenCount } },
   }),
 ];
 

@@ -1,5 +1,6 @@
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { Operation, ProviderError } from '#libs/providers/provider.ts';
+import { hasMessageForm, messageErrorType } from '#libs/providers/messages/error-type.ts';
 import { asRecord } from './answers/usage.ts';
 
 /**
@@ -17,8 +18,8 @@ export function errorBody(
   if (isClean(bytes, secrets, operation)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
-  if (operation === 'messages') {
-    const body = { type: 'error', error: { type: type ?? (status < 500 ? fallback : 'api_error'), message } };
+  if (hasMessageForm(operation)) {
+    const body = { type: 'error', error: { type: messageErrorType(error.status ?? status), message } };
     return { body: Buffer.from(JSON.stringify(body)), error };
   }
   return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };
@@ -74,7 +75,7 @@ function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operatio
   const hasForm =
     typeof error['message'] === 'string' &&
     typeof error['type'] === 'string' &&
-    (operation === 'messages'
+    (hasMessageForm(operation)
       ? asRecord(parsed)['type'] === 'error'
       : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string'));
   // Compared after parsing and writing it again, so that no escape sequence can hide a key.

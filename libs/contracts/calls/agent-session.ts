@@ -13,7 +13,7 @@ type Headers = Readonly<Record<string, string | readonly string[] | undefined>>;
  * The headers of each kind of client, in the order in which they are tried: our own, those of Claude Code
  * (https://code.claude.com/docs/en/llm-gateway-protocol#request-headers), and those of Codex, whose older versions send
  * `session_id` and `conversation_id` (`codex-rs/codex-api/src/requests/headers.rs` of https://github.com/openai/codex).
- * Gemini CLI sends none by itself, but any in `GEMINI_CLI_CUSTOM_HEADERS`.
+ * Gemini CLI sends none, except those in `GEMINI_CLI_CUSTOM_HEADERS`.
  */
 const clients: readonly { session: readonly string[]; agent: readonly string[]; parent: readonly string[] }[] = [
   {

@@ -22,3 +22,6 @@ export const MessageResponse = z.looseObject({
   stop_reason: z.string().nullable(),
   usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int() }),
 });
+
+/** The answer of POST /v1/messages/count_tokens. */
+export const TokenCount = z.looseObject({ input_tokens: z.int() });

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { messageErrorType } from '#libs/providers/messages/error-type.ts';
 
 /** The form in which clients of a path expect errors and streams: that of OpenAI's chat, or of Anthropic's messages. */
 export type ClientForm = 'chat' | 'messages';
@@ -7,27 +8,18 @@ export type ClientForm = 'chat' | 'messages';
 export const findClientForm = ({ url = '' }: IncomingMessage): ClientForm =>
   url.startsWith('/v1/messages') ? 'messages' : 'chat';
 
-/** The types of Anthropic's errors (platform.claude.com/docs, "Errors"), by status. */
-const messageErrorTypes: Readonly<Record<number, string>> = {
-  401: 'authentication_error',
-  402: 'billing_error',
-  403: 'permission_error',
-  404: 'not_found_error',
-  412: 'billing_error',
-  413: 'request_too_large',
-  429: 'rate_limit_error',
-  504: 'timeout_error',
-  529: 'overloaded_error',
-};
-
 type ErrorText = { message: string; code: string | null };
 
 /** An overloaded server answers 529 there, and clients wait before they try again. */
 export const messageStatus = (status: number): number => (status === 503 ? 529 : status);
 
+/** The status with which a client of this path gets an answer that has `status`. */
+export const clientStatus = (request: IncomingMessage, status: number): number =>
+  findClientForm(request) === 'messages' ? messageStatus(status) : status;
+
 /** The body of an error with this status in Anthropic's form, and our code, which its clients ignore. */
 export const toMessageError = (status: number, { message, code }: ErrorText, requestId: string): object => ({
   type: 'error',
-  error: { type: messageErrorTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error'), message, code },
+  error: { type: messageErrorType(status), message, code },
   request_id: requestId,
 });

@@ -3,7 +3,7 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { drainThenEnd } from '../bodies/drain-request.ts';
-import { messageStatus, findClientForm, toMessageError } from './client-form.ts';
+import { clientStatus, messageStatus, findClientForm, toMessageError } from './client-form.ts';
 import { addLogFields, getContext } from '../request-context.ts';
 
 /** The body of every error answer, always with all four keys (ERR-1). */
@@ -109,7 +109,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
   const bytes = Buffer.from(JSON.stringify(shown));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
-  response.statusCode = form === 'messages' ? messageStatus(status) : status;
+  response.statusCode = clientStatus(request, status);
   response.setHeader('content-type', 'application/json');
   response.setHeader('content-length', bytes.length);
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });

@@ -132,7 +132,7 @@ function encodePart(part: ContentPart, resources: Options['resources']): Block[]
 }
 
 /** Whether Claude signed it. The signer of a block that a client of chat completions sends back is unknown. */
-export const isOwn = ({ signer }: Json): boolean => signer === undefined || signer === claudeSigner;
+const isOwn = ({ signer }: Json): boolean => signer === undefined || signer === claudeSigner;
 
 const withoutSigner = ({ signer: _signer, ...block }: Json): Block => block;
 

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { messageBody, relayMessages } from '../messages/relay-messages.ts';
-import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
+import { operationPaths, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
@@ -40,6 +40,7 @@ export const anthropic: Provider = {
       decodeError: decodeAnthropicError,
     },
     messages: relayMessages((call, upstream) => sendMessages(call, upstream, messageBody(call))),
+    count_tokens: relayMessages((call, upstream) => sendMessages(call, upstream, messageBody(call))),
     models: {
       encode: (call, upstream) => {
         const { origin, folder } = partsOf(upstream.baseUrl);
@@ -62,8 +63,12 @@ function sendMessages(call: Call, upstream: Upstream, body: Uint8Array): Outboun
   const { origin, folder, search } = partsOf(upstream.baseUrl);
   const headers = headersOf(call, upstream);
   headers.push('content-type', 'application/json');
-  return { method: 'POST', origin, path: `${folder}/messages${search}`, headers, body };
+  return { method: 'POST', origin, path: folder + messagePath(call) + search, headers, body };
 }
+
+/** Chat is translated to messages. */
+const messagePath = ({ operation }: Call): string =>
+  operation === 'count_tokens' ? operationPaths.count_tokens : operationPaths.messages;
 
 /** The client's version overrides the virtual key's; the betas of both are sent. */
 function headersOf(call: Call, { apiKey, settings }: Upstream): string[] {

@@ -1,7 +1,7 @@
 import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
-import { claudeSigner } from '../anthropic/decode.ts';
 import { newCompletionId } from '../chat/chat-chunks.ts';
+import { signerOf } from './models.ts';
 import type { AnswerBlock, AnswerHead, CalledTool, FinishReason, TokenCounts } from '../turns/answer.ts';
 import { type Json, asCount, asText, toRecord, toRecords } from '../turns/json-value.ts';
 
@@ -47,8 +47,8 @@ export function readConverseDetails({ usage, serviceTier, performanceConfig }: J
   return { cacheWriteTokens, ...tier };
 }
 
-/** Converse has no IDs. Only Claude's reasoning is signed. */
-export const headOf = ({ model }: Call): AnswerHead => ({ id: newCompletionId(), model, signer: claudeSigner });
+/** Converse has no IDs. */
+export const headOf = ({ model }: Call): AnswerHead => ({ id: newCompletionId(), model, signer: signerOf(model) });
 
 /** Converts a whole Converse answer to the client's format. Anything else is returned unchanged, and the core rejects it. */
 export function decodeConverse(body: unknown, call: Call): unknown {

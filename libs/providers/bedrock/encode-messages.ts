@@ -1,13 +1,13 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call } from '../provider.ts';
-import { isOwn } from '../anthropic/encode-messages.ts';
+import { signerOf } from './models.ts';
 import { type Json, asText } from '../turns/json-value.ts';
 import { fetchedMedia } from '../turns/media.ts';
 import { type ContentPart, type Turn, type TurnRequest, isBlank, unsupportedPart } from '../turns/turn-request.ts';
 
 type Block = Record<string, unknown>;
 type Message = { role: 'user' | 'assistant'; content: Block[] };
-type State = Pick<Call, 'strict' | 'resources'> & { documentNames: Set<string>; dropped: string[] };
+type State = Pick<Call, 'strict' | 'resources' | 'model'> & { documentNames: Set<string>; dropped: string[] };
 
 /** Every system and developer text, in order. */
 export function encodeSystem({ system }: TurnRequest): Block[] | undefined {
@@ -21,7 +21,8 @@ export function encodeSystem({ system }: TurnRequest): Block[] | undefined {
  * or for a part that Converse does not support.
  */
 export function encodeMessages({ messages }: TurnRequest, call: Call, dropped: string[]): Message[] {
-  const state: State = { strict: call.strict, resources: call.resources, documentNames: new Set(), dropped };
+  const { strict, resources, model } = call;
+  const state: State = { strict, resources, model, documentNames: new Set(), dropped };
   const turns: Message[] = [];
   for (const message of messages) {
     const content = encodeMessage(message, state);
@@ -64,11 +65,13 @@ function encodeSaid({ blocks, parts, param }: Extract<Turn, { role: 'assistant' 
     if (blocks.length > 0) state.dropped.push(`${param}.content_blocks`);
     return parts.filter((part) => !isBlank(part)).flatMap((part) => encodePart(part, state));
   }
+  const signer = signerOf(state.model);
+  const isOwn = (block: Json): boolean => block['signer'] === undefined || block['signer'] === signer;
   return blocks.flatMap((block, index): Block[] => {
     switch (block['type']) {
       case 'text': {
         const text = asText(block['text']) ?? '';
-        return text.trim() === '' ? [] : [{ text }];
+        return text.trim() === '' ? [] : [{ text }, ...cachePoint(block)];
       }
       case 'thinking': {
         if (!isOwn(block)) break;

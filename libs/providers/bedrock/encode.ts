@@ -3,7 +3,7 @@ import type { ClaudeModel } from '../anthropic/models.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
-import { findClaudeRules, isOpenAiModel } from './models.ts';
+import { canBeClaude, findClaudeRules, isOpenAiModel } from './models.ts';
 import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
 import { readTurns } from '../turns/read-turns.ts';
 import { type TurnRequest, assertPlainAnswer, droppedParams, unsupported } from '../turns/turn-request.ts';
@@ -54,7 +54,7 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
   const messages = encodeMessages(request, call, dropped);
   const maxTokens = request.maxTokens ?? claude?.outputTokensMax ?? Number.POSITIVE_INFINITY;
-  const thinking = encodeThinking(request, call.strict, maxTokens, dropped);
+  const thinking = thinkingOf(request, call.strict, maxTokens, dropped);
   const thinks = thinking !== undefined && thinking['type'] !== 'disabled';
   const sampling = samplingOf(request, claude, thinks, dropped);
   const fields = compact({
@@ -89,6 +89,13 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
 }
 
 const unlessEmpty = (members: Json): Json | undefined => (Object.keys(members).length > 0 ? members : undefined);
+
+/** Other models than Claude reject `thinking`. */
+function thinkingOf(request: TurnRequest, strict: boolean, maxTokens: number, dropped: string[]): Json | undefined {
+  if (canBeClaude(request.model)) return encodeThinking(request, strict, maxTokens, dropped);
+  if (request.body['thinking'] !== undefined && request.body['thinking'] !== null) dropped.push('thinking');
+  return undefined;
+}
 
 /** Converse's temperatures go up to 1; Claude's models have their own rules. */
 function samplingOf(request: TurnRequest, claude: ClaudeModel | null, thinks: boolean, dropped: string[]): Json {

@@ -2,6 +2,7 @@ import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-m
 import type { Framing, ProviderError, StreamEvent } from '../provider.ts';
 import { decodeBedrockError, decodeException } from './errors.ts';
 import { openEventFraming } from './framing.ts';
+import { canBeClaude } from './models.ts';
 import { toBedrockRequest } from './request.ts';
 import { parseJson, toRecord } from '../turns/json-value.ts';
 
@@ -23,7 +24,7 @@ export const bedrockMessages = relayMessages(
     const action = call.stream ? 'invoke-with-response-stream' : 'invoke';
     return toBedrockRequest(upstream, String(modelOfMessages(call)), action, body);
   },
-  { openFraming: openChunkFraming, decodeError },
+  { openFraming: openChunkFraming, decodeError, serves: canBeClaude },
 );
 
 /** Each event of the stream contains one of Anthropic's, as `{bytes: base64}`. An exception is an error. */

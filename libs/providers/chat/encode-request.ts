@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { Call } from '../provider.ts';
 import { type Json, asText, compact } from '../turns/json-value.ts';
 import { type Media, fetchedMedia } from '../turns/media.ts';
@@ -78,12 +79,18 @@ export function encodeCompletionRequest(
     n: request.n,
     logprobs: request.logprobs ? true : undefined,
     top_logprobs: request.topLogprobs,
-    user: request.user,
+    user: request.user === undefined ? undefined : shortenUser(request.user),
     reasoning_effort: request.reasoningEffort,
     ...(stream ? { stream: true } : {}),
   });
   return { body, dropped: [...new Set(dropped)] };
 }
+
+const userLengthMax = 64;
+
+/** OpenAI refuses a longer name of a user. Its hash still tells users apart. */
+const shortenUser = (user: string): string =>
+  user.length <= userLengthMax ? user : createHash('sha256').update(user).digest('hex');
 
 /** The URLs of documents, whose content has to be sent: chat completions have URLs only for images. */
 export const documentUrls = ({ messages }: TurnRequest): string[] =>
@@ -99,12 +106,14 @@ type State = Pick<Call, 'resources'> & { signer: string; dropped: string[] };
 function encodeTurns(turns: readonly Turn[], state: State): Json[] {
   const messages: Json[] = [];
   // Only in an unfinished loop of tool calls does a model need its reasoning.
-  const loopStart = turns.findLastIndex(({ role }) => role === 'user');
+  // A message that follows results does not end it.
+  const loopStart = turns.findLastIndex(({ role }, at) => role === 'user' && turns[at - 1]?.role !== 'tool');
   /** Images and files of tool results, which a message of the tool cannot contain. They follow the last result. */
   let beside: Json[] = [];
   for (const [index, turn] of turns.entries()) {
     if (turn.role === 'tool') {
       const isText = (part: ContentPart): boolean => part.type === 'text' || part.type === 'refusal';
+      if (turn.isError) state.dropped.push(`${turn.param}.is_error`);
       messages.push({ role: 'tool', tool_call_id: turn.toolCallId, content: joinText(turn.parts) });
       beside.push(...turn.parts.filter((part) => !isText(part)).map((part) => encodePart(part, state)));
       continue;

@@ -139,7 +139,7 @@ test('thinking has a budget when asked for with strict compliance off; no effort
     token_budget: 500,
   });
   const none = { reasoning_effort: 'none' };
-  expect(encodeChatBody(callOf({ ...none, model: 'command-a-reasoning-08-2025' })).body['thinking']).toEqual({
+  expect(encodeChatBody(callOf(none, { model: 'command-a-reasoning-08-2025' })).body['thinking']).toEqual({
     type: 'disabled',
   });
   expect(encodeChatBody(callOf(none))).toMatchObject({

@@ -31,7 +31,14 @@ export function readTokenCounts(usage: Json): TokenCounts {
   };
 }
 
-export const headOf = (id: unknown, { model }: Call): AnswerHead => ({ id: asText(id) || newCompletionId(), model });
+/** Who wrote the reasoning of Cohere's models, which is not signed. */
+export const cohereSigner = 'cohere';
+
+export const headOf = (id: unknown, { model }: Call): AnswerHead => ({
+  id: asText(id) || newCompletionId(),
+  model,
+  signer: cohereSigner,
+});
 
 /** For a tool without parameters, Cohere can send `null` or leave the arguments out. */
 function argumentsOf(written: unknown): string {

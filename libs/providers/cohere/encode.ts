@@ -1,5 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call } from '../provider.ts';
+import { cohereSigner } from './decode.ts';
 import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
 import { readTurns } from '../turns/read-turns.ts';
 import {
@@ -46,10 +47,10 @@ export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
   assertPlainAnswer(request, 'Cohere');
   const { body: given } = request;
   // Cohere supports the `detail` of an image, but not the names of speakers.
-  const dropped = [...request.hints.filter((hint) => hint.endsWith('.name')), ...droppedParams(given, taken)];
+  const dropped = [...request.hints.filter((hint) => !hint.endsWith('.detail')), ...droppedParams(given, taken)];
   const body = compact({
     model: request.model,
-    messages: encodeMessages(request),
+    messages: encodeMessages(request, dropped),
     ...encodeTools(request, dropped),
     max_tokens: request.maxTokens,
     temperature: request.temperature,
@@ -114,8 +115,9 @@ function encodeThinking(
   dropped: string[],
 ): Json | undefined {
   if (body['thinking'] !== undefined && body['thinking'] !== null) {
-    if (!strict) {
-      const asked = toRecord(body['thinking']);
+    const asked = toRecord(body['thinking']);
+    // Its models that think decide about the amount themselves, without a name for that.
+    if (!strict && asked['type'] !== 'adaptive') {
       const budget = asNumber(asked['token_budget']) ?? asNumber(asked['budget_tokens']);
       return compact({ type: asText(asked['type']) ?? 'enabled', token_budget: budget });
     }
@@ -127,26 +129,34 @@ function encodeThinking(
 }
 
 /** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan next to tool calls, and thinking as content. */
-function encodeMessages({ system, messages }: Pick<TurnRequest, 'system' | 'messages'>): Json[] {
-  return [...system.map(({ text }) => ({ role: 'system', content: text })), ...messages.map(encodeMessage)];
+function encodeMessages({ system, messages }: Pick<TurnRequest, 'system' | 'messages'>, dropped: string[]): Json[] {
+  return [
+    ...system.map(({ text }) => ({ role: 'system', content: text })),
+    ...messages.map((message) => encodeMessage(message, dropped)),
+  ];
 }
 
-function encodeMessage(message: Turn): Json {
+function encodeMessage(message: Turn, dropped: string[]): Json {
   switch (message.role) {
     case 'user':
       return { role: 'user', content: encodeUserParts(message.parts) };
     case 'assistant':
-      return encodeAssistant(message);
+      return encodeAssistant(message, dropped);
     case 'tool':
       return { role: 'tool', tool_call_id: message.toolCallId, content: encodeResult(message.parts) };
   }
 }
 
 /** Content can be left out only if there are tool calls. */
-function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<Turn, { role: 'assistant' }>): Json {
+function encodeAssistant(
+  { parts, toolCalls, blocks, raw }: Extract<Turn, { role: 'assistant' }>,
+  dropped: string[],
+): Json {
   const text = joinText(parts);
   // The blocks of an earlier answer include its text. Blocks that Cohere does not know are from another provider.
-  const known = blocks.filter(({ type }) => type === 'thinking' || type === 'text');
+  const isOwn = ({ signer }: Json): boolean => signer === undefined || signer === cohereSigner;
+  const known = blocks.filter((block) => block['type'] === 'text' || (block['type'] === 'thinking' && isOwn(block)));
+  if (blocks.some((block) => block['type'] === 'thinking' && !isOwn(block))) dropped.push('reasoning');
   const thought = known.some(({ type }) => type === 'thinking');
   const content = thought
     ? known.map(({ type, ...block }) =>

@@ -122,10 +122,11 @@ function toThinkingConfig(
 ): Json | undefined {
   const native = toRecord(body['thinking_config'] ?? body['thinkingConfig']);
   const { type, budget_tokens: budget } = toRecord(body['thinking']);
-  const hasThinking = !strict && (type === 'enabled' || type === 'disabled');
+  const isAdaptive = !strict && type === 'adaptive';
+  const hasThinking = !strict && (isAdaptive || type === 'enabled' || type === 'disabled');
   if (type !== undefined && !hasThinking) dropped.push('thinking');
   const thinking = hasThinking ? fromThinking(type, budget) : {};
-  const effort = hasThinking ? undefined : fromEffort(model, reasoningEffort, dropped);
+  const effort = hasThinking && !isAdaptive ? undefined : fromEffort(model, reasoningEffort, dropped);
   const config = { ...thinking, ...effort, ...native };
   return Object.keys(config).length === 0 ? undefined : config;
 }

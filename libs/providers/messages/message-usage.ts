@@ -1,6 +1,6 @@
 import type { Usage } from '#libs/prices/usage.ts';
 import { readClaudeDetails, readTokenCounts } from '../anthropic/decode.ts';
-import { toRecord, type Json } from '../turns/json-value.ts';
+import { asCount, toRecord, type Json } from '../turns/json-value.ts';
 
 /** What the usage of an answer is read from. A provider can send any other names, without end. */
 const countNames = [
@@ -9,6 +9,7 @@ const countNames = [
   'cache_creation_input_tokens',
   'cache_creation',
   'output_tokens',
+  'output_tokens_details',
   'server_tool_use',
   'service_tier',
 ] as const;
@@ -25,11 +26,13 @@ export function readMessageUsage(usage: unknown): Usage | null {
   const counts = toRecord(usage);
   if (typeof counts['input_tokens'] !== 'number' && typeof counts['output_tokens'] !== 'number') return null;
   const { promptTokens, completionTokens, cachedTokens = 0 } = readTokenCounts(counts);
+  // A translated message has zeros if the provider reported nothing.
+  if (promptTokens === 0 && completionTokens === 0) return null;
   return {
     inputTokens: promptTokens,
     cachedTokens,
     outputTokens: completionTokens,
-    reasoningTokens: 0,
+    reasoningTokens: asCount(toRecord(counts['output_tokens_details'])['thinking_tokens']),
     ...readClaudeDetails(counts),
   };
 }

@@ -1,7 +1,9 @@
 import { EventStreamCodec } from '@smithy/eventstream-codec';
 import { expect, test } from 'vitest';
 import { translationCall, upstreamAt } from '#test/translation-call.ts';
+import { anthropic } from '../anthropic/index.ts';
 import { bedrock } from '../bedrock/index.ts';
+import { findTranslation } from '../dialects.ts';
 import type { Provider, StreamEvent } from '../provider.ts';
 import { vertex } from '../vertex/index.ts';
 import { typeOfEvent } from './relay-messages.ts';
@@ -30,10 +32,46 @@ test('Vertex AI gets the model in its path, and a version and everything else in
   expect(JSON.parse(sent.body)).toEqual({ ...rest, anthropic_version: 'vertex-2023-10-16' });
 });
 
-test('Vertex AI has no Messages API for the models of others', () => {
-  expect(() => encode(vertex, 'google/gemini-x', 'https://example.com/v1', { vertex_project_id: 'p' })).toThrow(
-    /only Claude has Anthropic's Messages API/,
+test('Vertex AI and Bedrock have the API for Claude only', () => {
+  const isNative = (provider: Provider, model: string): boolean =>
+    findTranslation(provider, 'messages', model) === provider.operations.messages;
+  for (const model of ['claude-sonnet-4-5@20250929', 'anthropic/claude-x']) expect(isNative(vertex, model)).toBe(true);
+  for (const model of ['google/gemini-x', 'meta/llama-4']) expect(isNative(vertex, model)).toBe(false);
+  const profile = 'arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/ab12';
+  for (const model of ['eu.anthropic.claude-x-v1:0', profile]) expect(isNative(bedrock, model)).toBe(true);
+  for (const model of ['amazon.nova-pro-v1:0', 'openai.gpt-oss-120b-1:0']) expect(isNative(bedrock, model)).toBe(false);
+});
+
+test('reasoning of other providers is taken out of the request, and nothing else', () => {
+  const mine = { type: 'thinking', thinking: 'm', signature: 'EqQB' };
+  const theirs = { type: 'thinking', thinking: 't', signature: 'sluice.gemini.c2ln' };
+  const hidden = { type: 'redacted_thinking', data: 'sluice.bedrock.ZGF0YQ' };
+  const said = { type: 'text', text: 'It begins with "sluice."' };
+  const question = { role: 'user', content: [said] };
+  const messages = [
+    question,
+    { role: 'assistant', content: [mine, theirs, hidden, said] },
+    question,
+    { role: 'assistant', content: [theirs] },
+    question,
+  ];
+  const call = translationCall({ ...body, messages }, { operation: 'messages' });
+  const sent = anthropic.operations.messages?.encode(call, upstreamAt('https://api.anthropic.com/v1'));
+  expect(sent?.dropped).toEqual(['reasoning']);
+  expect(JSON.parse(Buffer.from(sent?.body as Uint8Array).toString())).toEqual({
+    ...body,
+    messages: [question, { role: 'assistant', content: [mine, said] }, question, question],
+  });
+});
+
+test('a request that only mentions the mark passes as the same bytes', () => {
+  const call = translationCall(
+    { ...body, messages: [{ role: 'user', content: 'sluice.gemini.c2ln' }] },
+    { operation: 'messages' },
   );
+  const sent = anthropic.operations.messages?.encode(call, upstreamAt('https://api.anthropic.com/v1'));
+  expect(sent?.body).toBe(call.body);
+  expect(sent?.dropped).toBeUndefined();
 });
 
 test('Bedrock gets model and stream in its path, and betas in the body', () => {
@@ -96,4 +134,20 @@ test.each([
   ['{', ''],
 ])('the type of %s', (data, type) => {
   expect(typeOfEvent(data)).toBe(type);
+});
+
+test('tokens are counted at Anthropic and Vertex AI, with the model in the body', () => {
+  const call = translationCall({ ...body, stream: undefined }, { operation: 'count_tokens', headers });
+  const direct = anthropic.operations.count_tokens?.encode(call, upstreamAt('https://api.anthropic.com/v1'));
+  expect(direct).toMatchObject({ path: '/v1/messages/count_tokens', body: call.body });
+  const settings = { vertex_region: 'global', vertex_project_id: 'p' };
+  const hosted = vertex.operations.count_tokens?.encode(
+    call,
+    upstreamAt('https://aiplatform.googleapis.com/v1', { settings }),
+  );
+  expect(hosted?.path).toMatch(/\/publishers\/anthropic\/models\/count-tokens:rawPredict$/);
+  expect(JSON.parse(Buffer.from(hosted?.body as Uint8Array).toString())).toMatchObject({
+    model: 'claude-x',
+    anthropic_version: 'vertex-2023-10-16',
+  });
 });

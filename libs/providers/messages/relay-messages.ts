@@ -1,18 +1,23 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
+import { withoutForeignReasoning } from './foreign-reasoning.ts';
 import { toRecord, parseJson } from '../turns/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent, Translation } from '../provider.ts';
 
 /**
  * Messages to a provider that has Anthropic's API itself. Request, answer, events and errors pass unchanged, because
- * clients depend on their order, on members of betas, on signatures, and on the wording of errors.
+ * clients depend on their order, on members of betas, on signatures, and on the wording of errors. Only the reasoning of
+ * other providers is taken out.
  */
 export const relayMessages = (
   encode: Translation['encode'],
-  more: Partial<Pick<Translation, 'openFraming' | 'decodeError'>> = {},
+  more: Partial<Pick<Translation, 'openFraming' | 'decodeError' | 'serves'>> = {},
 ): Translation => ({
   passThrough: true,
-  encode,
+  encode: (call, upstream) => {
+    const own = withoutForeignReasoning(call);
+    return own === null ? encode(call, upstream) : { ...encode(own, upstream), dropped: ['reasoning'] };
+  },
   openStream: () => openMessageStream(more.decodeError ?? decodeAnthropicError),
   decodeError: decodeAnthropicError,
   ...more,

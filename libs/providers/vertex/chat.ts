@@ -1,4 +1,3 @@
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
 import { openClaudeStream } from '../anthropic/stream.ts';
@@ -7,11 +6,12 @@ import { encodeGeminiBody } from '../gemini/encode.ts';
 import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
+import { throughChat } from '../chat/through-chat.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
-import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
+import { getTargetLocation, ofPublisher, parseVertexModel, type VertexModel } from './address.ts';
 import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
 import { parseJson, toRecord } from '../turns/json-value.ts';
 import { readTurns } from '../turns/read-turns.ts';
@@ -32,7 +32,7 @@ export const vertexChat: Translation = {
       case 'anthropic':
         return encodeClaude(call, upstream, model);
       case 'openapi':
-        return encodeOpenApi(call, upstream, model);
+        return openApiFor(call).encode(call, upstream);
     }
   },
   asksForJsonInWords: (call) => wantsAnyJsonObject(call) && publisherOf(call) === 'anthropic',
@@ -43,7 +43,7 @@ export const vertexChat: Translation = {
       case 'anthropic':
         return mediaUrls(readTurns(call)); // Claude fetches no URLs on Vertex AI.
       case 'openapi':
-        return [];
+        return openApiFor(call).resourcesOf?.(call) ?? [];
     }
   },
   decode: (body, call) => {
@@ -53,7 +53,7 @@ export const vertexChat: Translation = {
       case 'anthropic':
         return decodeClaudeMessage(body, call);
       case 'openapi':
-        return body;
+        return openApiFor(call).decode?.(body, call) ?? body;
     }
   },
   detailsOf: (body) => {
@@ -69,7 +69,7 @@ export const vertexChat: Translation = {
       case 'anthropic':
         return openClaudeStream(call);
       case 'openapi':
-        return passing();
+        return openApiFor(call).openStream?.(call) ?? passing();
     }
   },
   decodeError: decodeVertexError,
@@ -105,25 +105,42 @@ function withBetas({ headers }: Call, request: OutboundRequest): OutboundRequest
   return request;
 }
 
+const isClaude = (model: string): boolean => parseVertexModel(model).publisher === 'anthropic';
+
 /** Claude on Vertex AI has Anthropic's API, with the model in the path and a version in the body. */
 export const vertexMessages = relayMessages(
   (call, upstream) => {
     const model = parseVertexModel(modelOfMessages(call));
-    if (model.publisher !== 'anthropic') {
-      const message = "On Vertex AI, only Claude has Anthropic's Messages API. Use another model, or chat completions.";
-      throw new GatewayError('unsupported_operation', 'unsupported_operation', message);
-    }
     const body = messageBody(call, { model: undefined, anthropic_version: JSON.stringify(claudeVersion) });
     const method = call.stream ? ':streamRawPredict' : ':rawPredict';
     return withBetas(call, toVertexRequest(upstream, model.path + method, body, call.stream));
   },
-  { decodeError: decodeVertexError },
+  { decodeError: decodeVertexError, serves: isClaude },
 );
 
-/** Sends the client's own bytes to the OpenAI-compatible endpoint. */
-function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
+/** A separate model counts tokens. The body names the model whose tokens they are. */
+export const vertexCounts = relayMessages(
+  (call, upstream) => {
+    const model = String(modelOfMessages(call)).replace(/^anthropic[./]/, '');
+    const { path } = ofPublisher('anthropic', 'count-tokens');
+    const body = messageBody(call, {
+      model: JSON.stringify(model),
+      anthropic_version: JSON.stringify(claudeVersion),
+    });
+    return withBetas(call, toVertexRequest(upstream, `${path}:rawPredict`, body, false));
+  },
+  { decodeError: decodeVertexError, serves: isClaude },
+);
+
+/** The OpenAI-compatible endpoint gets the bytes of clients of that format. */
+const openApiChat: Translation = { encode: encodeOpenApi, openStream: passing, decodeError: decodeVertexError };
+const openApiTurns = throughChat(openApiChat, 'vertex');
+
+const openApiFor = ({ operation }: Call): Translation => (operation === 'chat' ? openApiChat : openApiTurns);
+
+function encodeOpenApi(call: Call, upstream: Upstream): OutboundRequest {
   const { origin, path } = getTargetLocation(upstream);
-  const baseUrl = new URL(origin + path + model.path);
+  const baseUrl = new URL(origin + path + parseVertexModel(call.model).path);
   if (!openApi) throw new Error('an OpenAI-compatible provider has no chat');
   return openApi.encode({ ...call, headers: {} }, { ...upstream, baseUrl, apiKey: null });
 }

@@ -108,7 +108,7 @@ export function toLogDetails(
 }
 
 /** Operations that adapters translate. All others are passed through unchanged. */
-const translated: ReadonlySet<string> = new Set(['chat', 'completions', 'embeddings', 'models']);
+const translated: ReadonlySet<string> = new Set(['chat', 'completions', 'embeddings', 'messages', 'models']);
 
 /** The position of the target in the list of its config, such as 1 for `config.targets[1]`. */
 function optionIndex(option: string | null): number | null {

@@ -127,6 +127,7 @@ export const callSteps: readonly Step[] = [
     isUnlike: true,
   },
   { id: 'createAnthropicMessage', varies: ['text'] },
+  { id: 'countMessageTokens' },
   { id: 'listModels' },
   { id: 'retrieveModel', params: { model: '@simulator/gpt-4o' } },
   { id: 'createModeration' },

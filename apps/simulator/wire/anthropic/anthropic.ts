@@ -1,6 +1,6 @@
 import { readBearerToken } from '../bearer.ts';
 import { Refusal, type Failure, type Received, type Route, type WireFormat } from '../wire-format.ts';
-import { eventFrame, messagesCall } from './messages.ts';
+import { countCall, eventFrame, messagesCall } from './messages.ts';
 import { parseFaultName } from '../../faults/faults.ts';
 import { hashText } from '../../model/hash.ts';
 import { createdAt } from '../openai/shapes.ts';
@@ -15,10 +15,20 @@ const messages: Route = {
   },
 };
 
+const counts: Route = {
+  name: 'POST /v1/messages/count_tokens',
+  reads: 'json',
+  call: (received) => {
+    checkVersion(received);
+    return countCall(received);
+  },
+};
+
 /** The API of api.anthropic.com: Messages and models. */
 export const anthropic: WireFormat = {
   find(method, path) {
-    if (path === '/v1/messages') return method === 'POST' ? messages : { name: messages.name, allow: 'POST' };
+    const posted = [messages, counts].find(({ name }) => name === `POST ${path}`);
+    if (posted) return method === 'POST' ? posted : { name: posted.name, allow: 'POST' };
     if (method !== 'GET') return undefined;
     if (path === '/v1/models') return { name: 'GET /v1/models', resource: listModels };
     if (!path.startsWith('/v1/models/')) return undefined;

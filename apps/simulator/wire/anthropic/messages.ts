@@ -26,6 +26,13 @@ export function messagesCall(received: Received, addressed = received.json as Ad
   };
 }
 
+/** POST /v1/messages/count_tokens. */
+export function countCall(received: Received): Call {
+  const { model, user, ask } = decodeMessages(received, received.json as Addressed);
+  const body = (): string => JSON.stringify({ input_tokens: ask.promptTokens });
+  return { model, hash: ask.hash, user, stream: false, body, frames: () => [] };
+}
+
 /** One event: its name and its data, whose type repeats the name. */
 export function eventFrame(data: { type: string; [member: string]: unknown }): string {
   return `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;

@@ -1,6 +1,6 @@
 import type { CachedAnswerHead } from '#libs/database/schema.ts';
 import type { Answer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
-import { splitAnswer } from '#libs/providers/dialects.ts';
+import { endsWithUsageChunk, splitAnswer } from '#libs/providers/dialects.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 
@@ -28,7 +28,7 @@ export function toCachedAnswer(entry: CacheEntry, { operation, stream, includeUs
       ? { ...common, kind: 'json', body: entry.body, contentType, usage, model, finishReason }
       : null;
   }
-  if (kind === 'stream' && includeUsage && !hasUsageChunk) return null;
+  if (kind === 'stream' && includeUsage && endsWithUsageChunk(operation) && !hasUsageChunk) return null;
   const payloads = payloadsOf(entry, { operation, includeUsage });
   const done: StreamSummary = { usage, model, finishReason, complete: true, firstEventMs: 0, error: null };
   return {
@@ -69,7 +69,7 @@ export function headOf(answer: Answer): EntryHead | null {
  */
 export function recordStream(
   answer: StreamAnswer,
-  { charsMax, includeUsage }: { charsMax: number; includeUsage: boolean },
+  { operation, charsMax, includeUsage }: { operation: CallOperation; charsMax: number; includeUsage: boolean },
   onComplete: (head: EntryHead, body: Buffer) => void,
 ): StreamAnswer {
   const source = answer.events[Symbol.asyncIterator]();
@@ -79,7 +79,7 @@ export function recordStream(
     const { complete, error, model, finishReason, usage } = await answer.done;
     const last = kept?.at(-1);
     if (!complete || error !== null || kept === null || last === undefined) return;
-    const hasUsageChunk = includeUsage && isUsageChunk(last);
+    const hasUsageChunk = includeUsage && endsWithUsageChunk(operation) && isUsageChunk(last);
     const contentType = 'text/event-stream';
     const head: EntryHead = { kind: 'stream', hasUsageChunk, contentType, model, finishReason, usage };
     onComplete(head, Buffer.from(JSON.stringify(kept)));

@@ -50,7 +50,7 @@ export type ResponseCache = {
  * The answers of other areas can refer to an object at the provider (a stored response) or be large (images), so they
  * are never cached.
  */
-const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings']);
+const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings', 'messages']);
 
 /** Bytes in addition to the body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;
@@ -138,8 +138,8 @@ export function createResponseCache(deps: Deps): ResponseCache {
       };
       if (outcome.kind === 'failed' || outcome.kind === 'relayed' || outcome.status !== 200) return outcome;
       if (outcome.kind === 'stream') {
-        const { includeUsage } = request;
-        return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);
+        const { operation, includeUsage } = request;
+        return recordStream(outcome, { operation, charsMax: entryBytesMax, includeUsage }, keep);
       }
       const head = headOf(outcome);
       // A copy, because the body can be a small view of a large socket buffer, which would stay in memory as well.

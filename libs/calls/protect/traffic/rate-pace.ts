@@ -1,3 +1,4 @@
+import { readReset } from '#libs/calls/upstream/answers/rate-reset.ts';
 import type { Ended } from '#libs/calls/retry-waits.ts';
 
 /** The state of a provider's rate limit, as it reports it with an answer. */
@@ -13,7 +14,6 @@ type Kind = (typeof kinds)[number];
 export type PaceMark = Record<Kind, Mark>;
 
 const minuteMs = 60_000;
-const dayMs = 86_400_000;
 /** This part of a limit is left to live calls, and to processes whose answers are late. */
 const reserved = 1 / 50;
 /** How much one call changes the average of tokens. */
@@ -132,14 +132,3 @@ function readRate(headers: Readonly<Record<string, string>>, kind: Kind): Report
 
 const readCount = (text: string | undefined): number | null =>
   text !== undefined && /^\d{1,12}$/.test(text) ? Number(text) : null;
-
-/** A time as OpenAI writes it (`6m0s`, `1.5s`, `20ms`), or a number of seconds. null: a date, or longer than a day. */
-function readReset(text = ''): number | null {
-  if (text === '' || text.length > 20) return null;
-  const time = /^\d+(?:\.\d+)?$/.test(text) ? `${text}s` : text;
-  const found = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?$/.exec(time);
-  if (found === null) return null;
-  const [hours = 0, minutes = 0, seconds = 0, ms = 0] = found.slice(1).map((part) => Number(part ?? 0));
-  const total = hours * 3_600_000 + minutes * minuteMs + seconds * 1_000 + ms;
-  return total <= dayMs ? total : null;
-}

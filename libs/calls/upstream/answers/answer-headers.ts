@@ -1,4 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { readReset } from './rate-reset.ts';
+import { hasMessageForm } from '#libs/providers/messages/error-type.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 
 // Headers that SDKs use or users look at (HDR-1). All other headers of a provider are dropped.
@@ -17,14 +19,38 @@ export function admittedHeaders(
   secrets: readonly string[],
   operation?: Operation,
 ): Record<string, string> {
-  const rates = operation === 'messages' ? 'anthropic-ratelimit-' : 'x-ratelimit-';
   const result: Record<string, string> = {};
   for (const name of Object.keys(headers)) {
     const value = headers[name];
-    if (typeof value !== 'string' || !(admitted.has(name) || name.startsWith(rates))) continue;
+    if (typeof value !== 'string' || !(admitted.has(name) || isRate(name, operation))) continue;
     if (!repeats(value, secrets) && !repeats(name, secrets)) result[name] = value;
   }
-  return result;
+  return hasMessageForm(operation) ? withMessageRates(result) : result;
+}
+
+const ownRates = 'anthropic-ratelimit-';
+
+/** `x-ratelimit-` also paces later calls (traffic/rate-pace.ts), whatever the operation. */
+const isRate = (name: string, operation: Operation | undefined): boolean =>
+  name.startsWith('x-ratelimit-') || (hasMessageForm(operation) && name.startsWith(ownRates));
+
+const rateKinds = ['requests', 'tokens'] as const;
+
+/**
+ * Adds OpenAI's rate limits by the names that clients of Anthropic read (platform.claude.com/docs, "Rate limits"), with the
+ * time at which a limit is full again, unless the provider has sent its own.
+ */
+function withMessageRates(headers: Record<string, string>): Record<string, string> {
+  if (Object.keys(headers).some((name) => name.startsWith(ownRates))) return headers;
+  for (const kind of rateKinds) {
+    const [limit, remaining] = [headers[`x-ratelimit-limit-${kind}`], headers[`x-ratelimit-remaining-${kind}`]];
+    const resetMs = readReset(headers[`x-ratelimit-reset-${kind}`]);
+    if (limit === undefined || remaining === undefined || resetMs === null) continue;
+    headers[`${ownRates}${kind}-limit`] = limit;
+    headers[`${ownRates}${kind}-remaining`] = remaining;
+    headers[`${ownRates}${kind}-reset`] = new Date(Date.now() + resetMs).toISOString();
+  }
+  return headers;
 }
 
 // A shorter secret is a placeholder, which texts contain by chance.

@@ -16,12 +16,13 @@ export type AnswerParts = {
   finishReason: string | null;
 };
 
-/** The list that an answer of each operation must have, even with status 200. */
+/** The list that an answer of each operation must have, even with status 200; of a count, the number. */
 export const answerLists: Readonly<Record<Operation, string>> = {
   chat: 'choices',
   completions: 'choices',
   embeddings: 'data',
   messages: 'content',
+  count_tokens: 'input_tokens',
   models: 'data',
   responses: 'output',
   moderations: 'results',
@@ -32,9 +33,10 @@ export const answerLists: Readonly<Record<Operation, string>> = {
 export function partsOf(operation: Operation, value: unknown): AnswerParts {
   const body = asRecord(value);
   const { error, model, choices, stop_reason: stopReason } = body;
+  const found = body[answerLists[operation]];
   return {
     hasError: error !== undefined && error !== null,
-    hasList: Array.isArray(body[answerLists[operation]]),
+    hasList: operation === 'count_tokens' ? typeof found === 'number' : Array.isArray(found),
     usage: operation === 'messages' ? readMessageUsage(body['usage']) : readAnswerUsage(body),
     model: asText(model),
     finishReason: operation === 'messages' ? asText(stopReason) : readFinishReason(choices),

@@ -28,7 +28,12 @@ export function outputTexts(operation: CallOperation, body: Body): CallTexts {
     operation === 'responses'
       ? [listOf(body['output']).map(asRecord)]
       : operation === 'messages'
-        ? [listOf(body['content']).map(asRecord).map(toSaid)]
+        ? [
+            [
+              ...listOf(body['content']).map(asRecord).map(toSaid),
+              { refusal: asRecord(body['stop_details'])['explanation'] },
+            ],
+          ]
         : listOf(body['choices'])
             .map(asRecord)
             .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);

@@ -1,0 +1,16 @@
+const minuteMs = 60_000;
+const dayMs = 86_400_000;
+
+/**
+ * Reads the time until a rate limit is full again, as OpenAI writes it (`6m0s`, `1.5s`, `20ms`), or a number of seconds, in
+ * milliseconds. null: a date, or longer than a day.
+ */
+export function readReset(text = ''): number | null {
+  if (text === '' || text.length > 20) return null;
+  const time = /^\d+(?:\.\d+)?$/.test(text) ? `${text}s` : text;
+  const found = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?$/.exec(time);
+  if (found === null) return null;
+  const [hours = 0, minutes = 0, seconds = 0, ms = 0] = found.slice(1).map((part) => Number(part ?? 0));
+  const total = hours * 3_600_000 + minutes * minuteMs + seconds * 1_000 + ms;
+  return total <= dayMs ? total : null;
+}
