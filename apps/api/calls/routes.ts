@@ -7,13 +7,16 @@ import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/com
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
 import { MessageRequest, MessageResponse } from '#libs/contracts/calls/messages.ts';
 import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
+import { ResponseObject, ResponseRequest } from '#libs/contracts/calls/responses.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callErrors } from '../document-texts.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
-import { relayHandler, type RelayDeps } from './relay-call.ts';
+import { relayHandler, toAreaTag, type RelayDeps } from './relay-call.ts';
+import { relayExamples } from './relay-examples.ts';
+import { storedObjectErrors } from './relay-routes.ts';
 
 export const callTags = {
   Chat: 'Chat completions of any provider in the format of OpenAI.',
@@ -108,6 +111,30 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
       200: {
         description: 'The message, or server-sent events when `stream` is true.',
         schema: MessageResponse,
+        streams: true,
+      },
+    },
+  }),
+  liveRoute(deps, {
+    operation: 'responses',
+    request: ResponseRequest,
+    path: '/v1/responses',
+    query: { query: 'relayed' },
+    operationId: 'createResponse',
+    summary: 'Create a model response',
+    description:
+      'The Responses API of any provider, for clients such as the SDKs of OpenAI and Codex. You select the provider as for ' +
+      'chat completions. Providers that have this API get the request unchanged, including stored responses and tools that ' +
+      'run there; only the model is replaced. For other providers, the request is translated: they accept messages, images, ' +
+      'files, functions, custom tools and reasoning, but neither stored objects nor tools that run at OpenAI.',
+    example: relayExamples.createResponse,
+    errors: { ...callErrors, stored_object_not_found: storedObjectErrors.stored_object_not_found },
+    tag: toAreaTag('responses'),
+    scope: 'responses.write',
+    responses: {
+      200: {
+        description: 'The response, or server-sent events when `stream` is true.',
+        schema: ResponseObject,
         streams: true,
       },
     },

@@ -1,4 +1,5 @@
 import { operationPaths, type Operation } from '#libs/providers/provider.ts';
+import { findTranslation } from '#libs/providers/dialects.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 
 const byEndpoint: ReadonlyMap<string, Operation> = new Map(
@@ -12,5 +13,5 @@ export const operationOf = (endpoint: string): Operation | undefined => byEndpoi
 export function lacksEndpoint(providerId: string, endpoint: string): boolean {
   const operation = operationOf(endpoint);
   const provider = findProvider(providerId);
-  return operation !== undefined && provider !== undefined && provider.operations[operation] === undefined;
+  return operation !== undefined && provider !== undefined && findTranslation(provider, operation, '') === undefined;
 }

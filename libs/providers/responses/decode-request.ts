@@ -1,3 +1,4 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { type Json, asNumber, asText, compact, toRecord, toRecords } from '../turns/json-value.ts';
 import {
   type ResponseFormat,
@@ -47,6 +48,7 @@ const storedMembers: Readonly<Record<string, string>> = {
  */
 export function decodeResponseRequest(body: Json, model: string): TurnRequest {
   refuseStored(body);
+  if (model === '') throw missingModel();
   const conversation = decodeInput(body);
   const hints = [...conversation.hints];
   const { tools: all } = readTools(body, hints);
@@ -105,6 +107,11 @@ function refuseStored(body: Json): void {
     throw unsupported('background', 'only providers with the Responses API run responses in the background');
   }
 }
+
+const missingModel = (): GatewayError =>
+  new GatewayError('invalid_request', 'missing_required_parameter', "Missing required parameter: 'model'.", {
+    param: 'model',
+  });
 
 const namesOf = (members: Json, at: string): string[] =>
   Object.keys(members).flatMap((name) => (members[name] === null ? [] : [`${at}.${name}`]));

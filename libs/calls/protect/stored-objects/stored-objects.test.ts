@@ -52,7 +52,7 @@ test('a list is followed page by page until one has objects of the workspace', a
   const { objects } = createOwners(['asst_250']);
   const asked: string[] = [];
   const outcome = await objects.through(
-    { holder, target: {}, model: null },
+    { holder, target: { provider: 'openai' }, model: null },
     requestOf('GET', '/assistants?limit=2&order=asc'),
     async ({ relayed }) => {
       asked.push(relayed?.path ?? '');
@@ -73,8 +73,10 @@ test('a list is followed page by page until one has objects of the workspace', a
 
 test('a list that is not JSON is refused, because nothing can be left out of it', async () => {
   const { objects } = createOwners();
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('GET', '/assistants'), () =>
-    Promise.resolve(answer(['<html>'])),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('GET', '/assistants'),
+    () => Promise.resolve(answer(['<html>'])),
   );
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_invalid_response' } });
 });
@@ -83,8 +85,10 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
   const text = `data: ${JSON.stringify({ type: 'response.created', response: { id: 'resp_1', output: [] } })}\n\ndata: [DONE]\n\n`;
   for (let cut = 1; cut < text.length; cut += 7) {
     const { objects, ids } = createOwners();
-    const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/responses'), () =>
-      Promise.resolve(answer([text.slice(0, cut), text.slice(cut)], 'text/event-stream')),
+    const outcome = await objects.through(
+      { holder, target: { provider: 'openai' }, model: null },
+      requestOf('POST', '/responses'),
+      () => Promise.resolve(answer([text.slice(0, cut), text.slice(cut)], 'text/event-stream')),
     );
     let read = '';
     let isEarly = false;
@@ -100,8 +104,10 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
 
 test('a paid answer is sent although the object that it creates cannot be recorded', async () => {
   const { objects, warnings } = createOwners([], true);
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/threads'), () =>
-    Promise.resolve(answer(['{"id":"thread_1"}'])),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('POST', '/threads'),
+    () => Promise.resolve(answer(['{"id":"thread_1"}'])),
   );
   expect(await asText(outcome)).toBe('{"id":"thread_1"}');
   expect(warnings).toEqual(['a stored object could not be recorded']);
@@ -110,7 +116,7 @@ test('a paid answer is sent although the object that it creates cannot be record
 test('a call that names an object is refused while its owner cannot be looked up', async () => {
   const { objects } = createOwners(['thread_1'], true);
   const outcome = await objects.through(
-    { holder, target: {}, model: null },
+    { holder, target: { provider: 'openai' }, model: null },
     requestOf('GET', '/threads/thread_1'),
     () => Promise.reject(new Error('it was made')),
   );
@@ -120,8 +126,10 @@ test('a call that names an object is refused while its owner cannot be looked up
 test('a reader that leaves before the first byte cancels the call', async () => {
   const { objects } = createOwners();
   const made = answer(['{}']);
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/threads'), () =>
-    Promise.resolve(made),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('POST', '/threads'),
+    () => Promise.resolve(made),
   );
   (outcome as RelayedAnswer).body.destroy();
   await new Promise((resolve) => made.body.once('close', resolve));
@@ -130,8 +138,10 @@ test('a reader that leaves before the first byte cancels the call', async () => 
 
 test('a deleted object belongs to no workspace any more', async () => {
   const { objects, ids } = createOwners(['thread_1']);
-  await objects.through({ holder, target: {}, model: null }, requestOf('DELETE', '/threads/thread_1'), () =>
-    Promise.resolve(answer(['{}'])),
+  await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('DELETE', '/threads/thread_1'),
+    () => Promise.resolve(answer(['{}'])),
   );
   expect([...ids]).toEqual([]);
 });
