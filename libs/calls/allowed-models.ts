@@ -65,13 +65,12 @@ const choosing: ReadonlySet<string> = new Set([
   'completions',
   'embeddings',
   'messages',
-  'responses',
   'moderations',
   'images',
   'audio',
   'rerank',
 ]);
-const choosingPaths = /^\/(?:responses\/(?:compact|input_tokens)|threads(?:\/[^/]+)?\/runs)$/;
+const choosingPaths = /^\/(?:responses(?:\/compact|\/input_tokens)?|threads(?:\/[^/]+)?\/runs)$/;
 
 /**
  * Throws forbidden (`model_not_allowed`) if the credential does not allow the call's model, or another model that its
