@@ -70,6 +70,23 @@ test('a line that the provider refuses keeps its words', async () => {
   expect(errors[0]?.response).toMatchObject({ status_code: 400, body: { error: { message: expect.any(String) } } });
 });
 
+test('lines for responses run at a provider that lacks the API', async () => {
+  const custom_host = `${new URL(platform.simulatorUrl).origin}/v1`;
+  const key = { name: 'c', slug: 'claude-sim', provider: 'anthropic', key: 'sk-ant-0123456789', custom_host };
+  await postJson(platform, '/virtual-keys', key);
+  const url = '/v1/responses';
+  const batch = await runBatch(
+    sdk,
+    client,
+    [lineOf(url, 'a', { model: '@claude-sim/sim-small', input: 'Say hello.' })],
+    forEndpoint(url),
+  );
+  const { output } = await resultsOf(client, batch);
+  expect(output).toMatchObject([
+    { custom_id: 'a', response: { status_code: 200, body: { object: 'response', status: 'completed', store: false } } },
+  ]);
+});
+
 test('a batch with a config runs its targets for these lines too', async () => {
   const url = '/v1/moderations';
   const config = {

@@ -24,7 +24,7 @@ export type LiveDeps = AnswerDeps & {
 };
 
 /** The members of a body that determine how it is forwarded. All others pass untouched. */
-export type LiveBody = {
+type LiveBody = {
   model?: string | null | undefined;
   stream?: boolean | null | undefined;
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;

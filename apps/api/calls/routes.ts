@@ -87,6 +87,11 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
   }),
+  ...dialectRoutes(deps),
+];
+
+/** The APIs in which clients ask for the next turn of a conversation, other than chat completions. */
+const dialectRoutes = (deps: LiveDeps): Route[] => [
   liveRoute(deps, {
     operation: 'messages',
     request: MessageRequest,

@@ -25,7 +25,7 @@ import { z } from 'zod';
 import { callErrors } from '../document-texts.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
-import { liveHeaders, toForward, type LiveBody, type LiveDeps } from './forward-live-call.ts';
+import { liveHeaders, toForward, type LiveDeps } from './forward-live-call.ts';
 import { makeCallTraceparent, refuseWhenUnlogged } from './record-call.ts';
 
 const endpoints = {
@@ -118,7 +118,7 @@ export function completePrompt(deps: PromptDeps): Route {
       const controller = abortCallWhenClientLeaves(response);
       const bytes = Buffer.from(JSON.stringify(parsed));
       getContext(request).memory?.charge(bytes.length);
-      const sent = toForward(operation, request, parsed as LiveBody, bytes, controller, parsed);
+      const sent = toForward(operation, request, parsed, bytes, controller, parsed);
       sent.traceparent = makeCallTraceparent(deps, request);
       const isRouted = found !== withoutConfig;
       const call = createLiveCall(request, found, {

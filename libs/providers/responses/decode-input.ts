@@ -46,7 +46,7 @@ class InputReader {
   }
 
   read(item: Json, param: string): void {
-    const type = item['type'] ?? (item['role'] === undefined ? undefined : 'message');
+    const type = asText(item['type']) ?? (item['role'] === undefined ? '' : 'message');
     switch (type) {
       case 'message':
         return this.#readMessage(item, param);
@@ -64,19 +64,22 @@ class InputReader {
       case 'additional_tools': // Read with the other tools.
         return;
       case 'item_reference':
-        throw unsupported(param, `only the provider that stored the item has it. Send the item itself`);
-    }
-    if (leftOut.has(type)) this.#hints.push(param);
-    else if (typeof type !== 'string') throw invalid(`${param}.type`, 'expected the type of an item, or a role');
-    else {
-      const why = `only providers with the Responses API have items of type '${type.slice(0, 100)}'`;
-      throw unsupported(`${param}.type`, why);
+        throw unsupported(param, 'only the provider that stored the item has it. Send the item itself');
+      default:
+        this.#readOther(type, param);
     }
   }
 
   end(): Conversation {
     this.#endAnswer();
     return { system: this.#system, messages: this.#messages, hints: this.#hints };
+  }
+
+  #readOther(type: string, param: string): void {
+    if (type === '') throw invalid(`${param}.type`, 'expected the type of an item, or a role');
+    if (leftOut.has(type)) return void this.#hints.push(param);
+    const why = `only providers with the Responses API have items of type '${type.slice(0, 100)}'`;
+    throw unsupported(`${param}.type`, why);
   }
 
   #readMessage(item: Json, param: string): void {

@@ -102,6 +102,52 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
   }
 });
 
+const responseRequest = (body: object): ForwardRequest =>
+  ({
+    operation: 'responses',
+    body: Buffer.from(JSON.stringify(body)),
+    model: 'm',
+    stream: true,
+  }) as unknown as ForwardRequest;
+
+function eventsOf(...events: object[]): Outcome {
+  const batches = events.map((event) => [JSON.stringify(event)]);
+  const head = { status: 200, headers: {}, attempts: [], providerRequestId: null, usage: null, model: null };
+  const stream = { ...head, kind: 'stream', finishReason: null, events: Readable.from(batches) };
+  return { ...stream, done: Promise.resolve({}) } as unknown as Outcome;
+}
+
+test.each([
+  ['openai', ['resp_1', 'ws_1']],
+  ['anthropic', []],
+])('the IDs in a stream of %s are recorded before its reader gets them: %j', async (provider, expected) => {
+  const { objects, ids } = createOwners();
+  const item = { type: 'response.output_item.done', item: { id: 'ws_1', type: 'web_search_call' } };
+  const outcome = await objects.through({ holder, target: { provider }, model: null }, responseRequest({}), () =>
+    Promise.resolve(eventsOf({ type: 'response.created', response: { id: 'resp_1', output: [] } }, item)),
+  );
+  if (outcome.kind !== 'stream') throw new Error(`not a stream: ${outcome.kind}`);
+  const known: string[][] = [];
+  for await (const _batch of outcome.events) known.push([...ids]);
+  expect(known.at(-1)).toEqual(expected);
+  expect(known[0]).toEqual(expected.slice(0, 1));
+});
+
+test('foreign reasoning names nothing at a provider that never gets it, but an object of another workspace is refused', async () => {
+  const { objects } = createOwners();
+  const ask = (provider: string, body: object): Promise<Outcome> =>
+    objects.through({ holder, target: { provider }, model: null }, responseRequest(body), () =>
+      Promise.resolve(eventsOf()),
+    );
+  const reasoning = { type: 'reasoning', id: 'rs_1', summary: [] };
+  const foreign = { ...reasoning, encrypted_content: 'sluice.claude.x' };
+  expect((await ask('openai', { input: [foreign] })).kind).toBe('stream');
+  expect((await ask('openai', { input: [reasoning] })).kind).toBe('failed');
+  expect((await ask('openai', { previous_response_id: 'resp_1' })).kind).toBe('failed');
+  // Its translation refuses everything that is stored, and sends no reasoning with an ID.
+  expect((await ask('anthropic', { input: [reasoning] })).kind).toBe('stream');
+});
+
 test('a paid answer is sent although the object that it creates cannot be recorded', async () => {
   const { objects, warnings } = createOwners([], true);
   const outcome = await objects.through(
