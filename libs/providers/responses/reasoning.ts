@@ -43,7 +43,7 @@ export const encodeReasoning = (
 export const newId = (prefix: string): string => `${prefix}_${randomBytes(24).toString('hex')}`;
 
 const mark = Buffer.from(`"${wrappedPrefix}`);
-/** An escape could hide the mark. Whoever checks the items before (named-objects.ts) relies on every one being found. */
+/** An escape could hide the mark. The check of stored objects relies on every such item being found (named-objects.ts). */
 const escape = Buffer.from(String.raw`\u`);
 
 /** Whether an item is reasoning that another provider has signed. It never reaches a provider with the Responses API. */
