@@ -122,8 +122,8 @@ export function settleReservation({ settle }: Reservation, outcome: Outcome): vo
     const { usage = null, status = null, model = null } = outcome.lostAnswer ?? {};
     settle({ usage, attempts, status, model });
   } else if (outcome.kind === 'json') {
-    const { usage, status, model } = outcome;
-    settle({ usage, attempts, status, model });
+    const { usage, status, model, objectId } = outcome;
+    settle({ usage, attempts, status, model, objectId });
   } else if (outcome.kind === 'stream') {
     const { status } = outcome;
     void outcome.done.then(({ usage, model, complete }) =>

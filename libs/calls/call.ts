@@ -224,7 +224,13 @@ type AnswerHead = {
 /**
  * A whole body. If the status is 400 or more, it is an error in OpenAI's format, without any trace of the credential.
  */
-export type JsonAnswer = AnswerHead & { kind: 'json'; body: Buffer; contentType: string };
+export type JsonAnswer = AnswerHead & {
+  kind: 'json';
+  body: Buffer;
+  contentType: string;
+  /** The ID of a stored object whose usage can be read later. */
+  objectId?: string;
+};
 
 /**
  * A stream whose first event has arrived. `events` yields the payload texts as the provider wrote them, in batches as

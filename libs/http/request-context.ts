@@ -142,8 +142,8 @@ export function standardHeaders(request: IncomingMessage): string[] {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) return [...inertHeaders];
   const headers = ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId, ...inertHeaders];
-  // Clients of Anthropic's API read the ID by that name.
-  return findClientForm(request) === 'messages' ? ['request-id', context.requestId, ...headers] : headers;
+  const { idHeader } = findClientForm(request);
+  return idHeader === null ? headers : [idHeader, context.requestId, ...headers];
 }
 
 /**

@@ -99,9 +99,9 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     '## Other areas',
     [
       'All operations of an area (`GET /openapi.json` lists them) are forwarded unchanged to one provider, without cache and',
-      'retries. Only the first target of a config is used. Batch lines for `/v1/responses`, `/v1/moderations` and',
-      '`/v1/images/generations` need the area; they have retries and all targets of a config. Sluice manages fine-tuning jobs,',
-      'files and batches itself; a batch runs on every provider that supports its endpoint.',
+      'retries. Only the first target of a config is used. Batch lines for `/v1/moderations` and `/v1/images/generations` need',
+      'the area; they have retries and all targets of a config. [A response](dialects.md) is created on the path of all calls,',
+      'by any provider. Sluice manages fine-tuning jobs, files and batches itself.',
     ].join('\n'),
     [
       '`stored_objects`: if the headers of a request name a provider, files, batches and fine-tuning jobs of that provider can be',

@@ -1,12 +1,17 @@
 import { chatDialect } from './chat/index.ts';
 import { throughChat } from './chat/through-chat.ts';
 import { messagesDialect } from './messages/index.ts';
+import { responsesDialect } from './responses/index.ts';
 import { splitCompletion } from './chat/split-completion.ts';
 import type { Operation, Provider, Translation } from './provider.ts';
 import type { Dialect } from './provider.ts';
 import type { Json } from './turns/json-value.ts';
 
-const dialects: Partial<Record<Operation, Dialect>> = { chat: chatDialect, messages: messagesDialect };
+const dialects: Partial<Record<Operation, Dialect>> = {
+  chat: chatDialect,
+  messages: messagesDialect,
+  responses: responsesDialect,
+};
 
 /** The dialect of an operation; that of chat for operations that do not ask for the next turn of a conversation. */
 export const findDialect = (operation: Operation): Dialect => dialects[operation] ?? chatDialect;

@@ -9,8 +9,8 @@ import type { Resource } from './turns/media.ts';
 import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
- * The path of each operation below `/v1`. `messages` and `count_tokens` are Anthropic's, the others are OpenAI's; `responses`, `moderations` and
- * `images` belong to pass-through areas.
+ * The path of each operation below `/v1`. `messages` and `count_tokens` are Anthropic's, the others are OpenAI's; `moderations`
+ * and `images` belong to pass-through areas, and so do the other paths of `responses`.
  */
 export const operationPaths = {
   chat: '/chat/completions',
@@ -107,6 +107,11 @@ export type Call = {
   resources: ReadonlyMap<string, Resource>;
   /** The client's headers that the provider's `clientHeaders` allow. */
   headers: Readonly<Record<string, string>>;
+  /**
+   * Charges memory that a stream's writer retains until the end of the call. Throws GatewayError if there is no room. Absent:
+   * it is not counted.
+   */
+  retain?: ((bytes: number) => void) | undefined;
 };
 
 /**

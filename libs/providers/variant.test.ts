@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { chatDialect } from './chat/index.ts';
 import { variantEdits, openAmendedStream, type Variant } from './variant.ts';
-import { decodeOpenAiError } from './openai-compatible.ts';
+import { decodeOpenAiError } from './openai-error.ts';
 import type { Call } from './provider.ts';
 import { findProvider } from './registry.ts';
 

@@ -70,7 +70,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   upstream.requests.length = 0;
-  upstream.script((reply) => reply.json(200, { id: 'object-1', object: 'list', data: [] }));
+  upstream.script((reply) => reply.json(200, { id: 'object-1', object: 'list', data: [], output: [] }));
 });
 
 const refusal = { status: 403, body: { error: { code: 'model_not_allowed' } } };

@@ -4,7 +4,7 @@ import { chatLine, resultsOf, runBatch, type BatchCreateParams } from './batch-k
 import { postJson } from './scripted-provider.ts';
 import { sdks, type Client } from './sdk.ts';
 
-// Batches for endpoints of areas that are forwarded whole: responses, moderations, images.
+// Batches for responses, and for endpoints of areas that are forwarded whole: moderations, images.
 
 const sdk = sdks[0] as (typeof sdks)[number];
 let platform: TestPlatform;
@@ -51,16 +51,40 @@ test.each([
   },
 );
 
-test('an answer of another shape is an error of its line, and one that is refused keeps the provider’s words', async () => {
+test('a line that the provider refuses keeps its words', async () => {
   const url = '/v1/responses';
   const batch = await runBatch(
     sdk,
     client,
-    [lineOf(url, 'bad', { model: '@simulator/sim-small', input: 7 })],
+    [
+      lineOf(url, 'bad', {
+        model: '@simulator/sim-small',
+        input: 'Hi',
+        parallel_tool_calls: true,
+        max_output_tokens: 0,
+      }),
+    ],
     forEndpoint(url),
   );
   const { errors } = await resultsOf(client, batch);
   expect(errors[0]?.response).toMatchObject({ status_code: 400, body: { error: { message: expect.any(String) } } });
+});
+
+test('lines for responses run at a provider that lacks the API', async () => {
+  const custom_host = `${new URL(platform.simulatorUrl).origin}/v1`;
+  const key = { name: 'c', slug: 'claude-sim', provider: 'anthropic', key: 'sk-ant-0123456789', custom_host };
+  await postJson(platform, '/virtual-keys', key);
+  const url = '/v1/responses';
+  const batch = await runBatch(
+    sdk,
+    client,
+    [lineOf(url, 'a', { model: '@claude-sim/sim-small', input: 'Say hello.' })],
+    forEndpoint(url),
+  );
+  const { output } = await resultsOf(client, batch);
+  expect(output).toMatchObject([
+    { custom_id: 'a', response: { status_code: 200, body: { object: 'response', status: 'completed', store: false } } },
+  ]);
 });
 
 test('a batch with a config runs its targets for these lines too', async () => {
@@ -81,7 +105,7 @@ test('a batch with a config runs its targets for these lines too', async () => {
 test('a batch whose provider lacks its endpoint fails with an error for each line', async () => {
   const key = { name: 'a', slug: 'claude', provider: 'anthropic', key: 'sk-ant-0123456789' };
   expect((await postJson(platform, '/virtual-keys', key)).status).toBe(200);
-  const url = '/v1/responses';
+  const url = '/v1/moderations';
   const batch = await runBatch(
     sdk,
     client,
@@ -96,7 +120,7 @@ test('a batch whose provider lacks its endpoint fails with an error for each lin
   const problem = {
     code: 'unsupported_operation',
     param: 'body.model',
-    message: expect.stringContaining("'anthropic' does not support /v1/responses"),
+    message: expect.stringContaining("'anthropic' does not support /v1/moderations"),
   };
   expect(batch.errors?.data).toEqual([
     { ...problem, line: 1 },

@@ -6,6 +6,7 @@ import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { eventually } from '#test/eventually.ts';
 import { chatLine, runBatch } from './batch-kit.ts';
+import { postJson } from './scripted-provider.ts';
 import { sdks } from './sdk.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
@@ -152,16 +153,28 @@ test('of a call that passes through both texts are recorded, and of speech the r
     const details = await recordOf(traceId, ({ request }) => request.body !== null);
     return { answer, details };
   };
-  const responses = { model: '@simulator/sim-small', input: 'pass this on' };
-  const { answer, details } = await relayed('relayed', '/responses', responses);
+  const moderation = { model: '@simulator/omni-moderation-latest', input: 'pass this on' };
+  const { answer, details } = await relayed('relayed', '/moderations', moderation);
   expect(details.request.body).toMatchObject({ input: 'pass this on' });
   expect(details.response.body).toEqual(JSON.parse(answer));
-  const stream = await relayed('relayed-stream', '/responses', { ...responses, stream: true });
-  expect(stream.answer).toContain('data: ');
-  expect(stream.details.response.body).toEqual({ text: stream.answer });
   const speech = { model: '@simulator/sim-speech', input: 'say this', voice: 'alloy' };
   const spoken = await relayed('spoken', '/audio/speech', speech);
   expect(spoken.details).toMatchObject({ request: { body: { input: 'say this' } }, response: { body: null } });
+});
+
+test('a response is recorded as it was answered, and a stream as the response that it ends with', async () => {
+  await record({ bodies: true });
+  const send = async (traceId: string, stream: boolean): Promise<{ answer: string; details: Details }> => {
+    const headers = { 'x-gateway-trace-id': traceId };
+    const body = { model: '@simulator/sim-small', input: 'record this', stream };
+    const answer = await (await postJson(platform, '/responses', body, headers)).text();
+    return { answer, details: await recordOf(traceId, ({ request }) => request.body !== null) };
+  };
+  const whole = await send('whole-response', false);
+  expect(whole.details.response.body).toEqual(JSON.parse(whole.answer));
+  const { details, answer } = await send('streamed-response', true);
+  expect(answer).toContain('event: response.completed');
+  expect(details.response.body).toEqual(JSON.parse(whole.answer));
 });
 
 test('the record of a line of a batch shows what is in the files of the batch, to whoever may read batches', async () => {

@@ -214,7 +214,9 @@ attack('a caller lets the provider choose the model, so that no tokens are count
   const { upstream } = scripted;
   const leaks: string[] = [];
   const byInput = { input_tokens: 900, output_tokens: 100, total_tokens: 1_000 };
-  upstream.script(({ json }) => json(200, { id: 'resp_1', object: 'response', model: 'gpt-4o', usage: byInput }));
+  upstream.script(({ json }) =>
+    json(200, { id: 'resp_1', object: 'response', model: 'gpt-4o', output: [], usage: byInput }),
+  );
   const responses = await limited(tokens(2_000));
   const statuses: number[] = [];
   const stored = { prompt: { id: 'pmpt_1' }, max_output_tokens: 100 };
@@ -275,7 +277,8 @@ attack(
         'a response',
         '/responses',
         { model: 'gpt-4o', input: 'Hi' },
-        ({ json }) => json(200, { id: 'resp_1', model: 'gpt-4o', usage: { input_tokens: 9e15, output_tokens: 9e15 } }),
+        ({ json }) =>
+          json(200, { id: 'resp_1', model: 'gpt-4o', output: [], usage: { input_tokens: 9e15, output_tokens: 9e15 } }),
       ],
     ];
     for (const budget of [tokens(1_000_000), { type: 'cost', credit_limit: 1_000 }]) {

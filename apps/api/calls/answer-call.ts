@@ -3,7 +3,7 @@ import type { Failure, JsonAnswer, Outcome, RelayedAnswer, StreamAnswer, StreamS
 import { planHeaders } from '#libs/calls/plan/plan-headers.ts';
 import { withRetryAdvice } from '#libs/calls/retry-waits.ts';
 import { drainThenEnd, hasBody } from '#libs/http/bodies/drain-request.ts';
-import { clientStatus } from '#libs/http/answers/client-form.ts';
+import { findClientForm } from '#libs/http/answers/client-form.ts';
 import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { sendTogether } from '#libs/http/answers/send-together.ts';
@@ -136,7 +136,7 @@ function sendJson(
   const head: string[] = [];
   for (const name in headers) head.push(name, headers[name] as string);
   head.push('content-type', outcome.contentType, 'content-length', String(outcome.body.length));
-  response.writeHead(clientStatus(request, outcome.status), head);
+  response.writeHead(findClientForm(request).toStatus(outcome.status), head);
   sendTogether(response, outcome.body, deps.stallTimeoutMs);
   const { status, attempts } = outcome;
   recordCall(

@@ -25,13 +25,13 @@ export type LiveDeps = AnswerDeps & {
 
 /** The members of a body that determine how it is forwarded. All others pass untouched. */
 export type LiveBody = {
-  model: string;
+  model?: string | null | undefined;
   stream?: boolean | null | undefined;
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
 };
 
 type LiveOperation = {
-  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages' | 'count_tokens'>;
+  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages' | 'count_tokens' | 'responses'>;
   /** For the document. Bodies are checked by `contract`, which is the same. */
   request: z.ZodType<LiveBody>;
   path: string;
@@ -93,7 +93,7 @@ export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
         credentials,
         headers: request.headers,
         defaults,
-        model: body.model,
+        model: body.model ?? null,
         caller: { keyId, role: principal.role },
       });
       const controller = abortCallWhenClientLeaves(response);
@@ -116,6 +116,9 @@ export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
   };
 }
 
+/** Streams of these operations always have their usage. */
+const alwaysWithUsage: ReadonlySet<LiveOperation['operation']> = new Set(['messages', 'responses'] as const);
+
 export function toForward(
   operation: LiveOperation['operation'],
   request: Request,
@@ -128,9 +131,9 @@ export function toForward(
     operation,
     body: bytes,
     parsed: parsed as Record<string, unknown> | undefined,
-    model: body.model,
+    model: body.model ?? null,
     stream: body.stream === true,
-    includeUsage: operation === 'messages' || body.stream_options?.include_usage === true,
+    includeUsage: alwaysWithUsage.has(operation) || body.stream_options?.include_usage === true,
     headers: request.headers as Record<string, string>,
     signal,
     memory: getContext(request).memory ?? undefined,

@@ -143,7 +143,6 @@ const deprecatedAreas: ReadonlySet<RelayArea> = new Set<RelayArea>(['assistants'
 
 /** The operations that accept `stream`. */
 const streamedPaths: ReadonlySet<string> = new Set([
-  '/v1/responses',
   '/v1/images/generations',
   '/v1/images/edits',
   '/v1/audio/transcriptions',
@@ -241,7 +240,7 @@ type Relay = { method: string; path: string; area: RelayArea; body: Pick<RelayBo
 type RelayPlan = { plan: Plan; operation: Operation | RelayArea; isWhole: boolean };
 
 const checkableOperations: ReadonlyMap<string, Operation> = new Map(
-  (['responses', 'moderations', 'images'] as const).map((operation) => [`/v1${operationPaths[operation]}`, operation]),
+  (['moderations', 'images'] as const).map((operation) => [`/v1${operationPaths[operation]}`, operation]),
 );
 
 /**
@@ -267,7 +266,7 @@ function planRelayed(plan: Plan, { method, path, area, body }: Relay): RelayPlan
 }
 
 function notApplicable(method: string, path: string): GatewayError {
-  const message = `The guardrails of the config cannot check ${method} ${path}. Guardrails check JSON calls of chat, completions, embeddings and ${[...checkableOperations.keys()].join(', ')}. Use a config without guardrails for this call.`;
+  const message = `The guardrails of the config cannot check ${method} ${path}. Guardrails check JSON calls of chat, completions, embeddings, messages, responses and ${[...checkableOperations.keys()].join(', ')}. Use a config without guardrails for this call.`;
   return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'config' });
 }
 

@@ -78,13 +78,6 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
   responses: [
     [
       'POST',
-      '/responses',
-      'createResponse',
-      'Create a model response',
-      'The Responses API. With `stream`, the answer is sent as server-sent events. Batch lines can call it too.',
-    ],
-    [
-      'POST',
       '/responses/input_tokens',
       'countResponseInputTokens',
       'Count the input tokens of a response',
@@ -404,7 +397,7 @@ export const relayTags: Readonly<Record<string, string>> = {
   [toAreaTag('images')]: 'Forwarded to the provider: creating and editing images.',
   [toAreaTag('audio')]: 'Forwarded to the provider: speech, transcription and translation.',
   [toAreaTag('rerank')]: 'Forwarded to the provider: ranking documents.',
-  [toAreaTag('responses')]: 'Forwarded to the provider: the Responses API.',
+  [toAreaTag('responses')]: 'The Responses API of any provider. Stored responses are forwarded to their provider.',
   [toAreaTag('conversations')]: 'Forwarded to the provider: conversations of the Responses API.',
   [toAreaTag('assistants')]: 'Forwarded to the provider: assistants. OpenAI replaced them with the Responses API.',
   [toAreaTag('threads')]: 'Forwarded to the provider: threads of assistants.',
@@ -419,10 +412,13 @@ const byHeader =
   'Forwarded unchanged to the provider that stores the object, selected by `x-gateway-virtual-key`, `x-gateway-provider` or ' +
   'a config.';
 
-const relayErrors = {
-  guardrails_not_applicable: 'guardrails of the config or the workspace cannot check this call',
+export const storedObjectErrors = {
   stored_object_not_found:
     'workspaces share the account at the provider, and this workspace created no object with this ID (404)',
+};
+const relayErrors = {
+  guardrails_not_applicable: 'guardrails of the config or the workspace cannot check this call',
+  ...storedObjectErrors,
   use_a_key: 'the request was authenticated by a session cookie; send a gateway key (403)',
 };
 /** Calls that do not name a model count as one request in rates. */

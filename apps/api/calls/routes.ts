@@ -21,6 +21,7 @@ import {
 } from '#libs/credentials/configs/public-models.ts';
 import type { Outcome } from '#libs/calls/call.ts';
 import { sentTokens } from '#libs/calls/upstream/answers/estimate-usage.ts';
+import { ResponseObject, ResponseRequest } from '#libs/contracts/calls/responses.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -29,7 +30,9 @@ import { versionHeader } from '#libs/providers/messages/version-header.ts';
 import { callErrors } from '../document-texts.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
 import { toAnthropicModel, toAnthropicPage, toOpenAiModel } from './public-model-lists.ts';
-import { relayHandler, type RelayDeps } from './relay-call.ts';
+import { relayHandler, toAreaTag, type RelayDeps } from './relay-call.ts';
+import { relayExamples } from './relay-examples.ts';
+import { storedObjectErrors } from './relay-routes.ts';
 
 export const callTags = {
   Chat: 'Chat completions of any provider in the format of OpenAI.',
@@ -103,7 +106,7 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
   }),
-  ...messageRoutes(deps),
+  ...dialectRoutes(deps),
 ];
 
 /** The header that marks a count as estimated. */
@@ -129,8 +132,8 @@ function estimateCount(outcome: Outcome, body: Buffer): Outcome | null {
   };
 }
 
-/** Anthropic's format. */
-const messageRoutes = (deps: LiveDeps): Route[] => [
+/** The APIs in which clients ask for the next turn of a conversation, other than chat completions. */
+const dialectRoutes = (deps: LiveDeps): Route[] => [
   liveRoute(deps, {
     operation: 'messages',
     request: MessageRequest,
@@ -182,6 +185,31 @@ const messageRoutes = (deps: LiveDeps): Route[] => [
     tag: 'Messages',
     scope: 'chat.write',
     responses: { 200: { description: 'The count.', schema: TokenCount } },
+  }),
+  liveRoute(deps, {
+    operation: 'responses',
+    request: ResponseRequest,
+    path: '/v1/responses',
+    contract: '/v1/responses',
+    query: { query: 'relayed' },
+    operationId: 'createResponse',
+    summary: 'Create a model response',
+    description:
+      'The Responses API of any provider, for clients such as the SDKs of OpenAI and Codex. You select the provider as for ' +
+      'chat completions. Providers that have this API get the request unchanged, including stored responses and tools that ' +
+      'run there; only the model is replaced. For other providers, the request is translated: they accept messages, images, ' +
+      'files, functions, custom tools and reasoning, but neither stored objects nor tools that run at OpenAI.',
+    example: relayExamples.createResponse,
+    errors: { ...callErrors, stored_object_not_found: storedObjectErrors.stored_object_not_found },
+    tag: toAreaTag('responses'),
+    scope: 'responses.write',
+    responses: {
+      200: {
+        description: 'The response, or server-sent events when `stream` is true.',
+        schema: ResponseObject,
+        streams: true,
+      },
+    },
   }),
 ];
 

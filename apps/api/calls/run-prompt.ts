@@ -25,7 +25,7 @@ import { z } from 'zod';
 import { callErrors } from '../document-texts.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
-import { liveHeaders, toForward, type LiveBody, type LiveDeps } from './forward-live-call.ts';
+import { liveHeaders, toForward, type LiveDeps, type LiveBody } from './forward-live-call.ts';
 import { makeCallTraceparent, refuseWhenUnlogged } from './record-call.ts';
 
 const endpoints = {
@@ -114,7 +114,7 @@ export function completePrompt(deps: PromptDeps): Route {
       const { workspaceId, defaults, keyId, principal } = caller;
       const credentials = withConfig(readCredentials(request.headers), rendered, defaults.allowsConfigOverride);
       checkCacheFlags(request.headers);
-      const { model } = parsed as LiveBody;
+      const { model = null } = parsed as LiveBody;
       const found = await deps.routing.planOf({
         workspaceId,
         credentials,
@@ -126,7 +126,7 @@ export function completePrompt(deps: PromptDeps): Route {
       const controller = abortCallWhenClientLeaves(response);
       const bytes = Buffer.from(JSON.stringify(parsed));
       getContext(request).memory?.charge(bytes.length);
-      const sent = toForward(operation, request, parsed as LiveBody, bytes, controller, parsed);
+      const sent = toForward(operation, request, parsed, bytes, controller, parsed);
       sent.traceparent = makeCallTraceparent(deps, request);
       const isRouted = found !== withoutConfig;
       const call = createLiveCall(request, found, {

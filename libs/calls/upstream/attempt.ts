@@ -154,8 +154,15 @@ class AnswerReader implements Sink {
       case 'error':
         return this.#errorInside(read.error);
       case 'answer': {
+        const { objectId } = read.parts;
         const answer = { ...this.#head(this.#status), ...this.#parts(read.parts) };
-        return { ...answer, kind: 'json', body: read.bytes, contentType: 'application/json' };
+        return {
+          ...answer,
+          ...(objectId === undefined ? {} : { objectId }),
+          kind: 'json',
+          body: read.bytes,
+          contentType: 'application/json',
+        };
       }
       case 'payloads': {
         const done: StreamSummary = { ...this.#parts(read.parts), complete: true, firstEventMs: 0, error: null };

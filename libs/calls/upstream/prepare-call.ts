@@ -185,7 +185,7 @@ function requestedModel({ edits, model }: ForwardRequest, target: Target): strin
 }
 
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
-  const { operation, body, stream, includeUsage } = request;
+  const { operation, body, stream, includeUsage, memory } = request;
   let { parsed } = request;
   const renamed = target.model !== undefined && target.model !== request.model;
   const edits: MemberEdits = renamed
@@ -203,6 +203,7 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     strict: dialect === chatDialect && (request.strict ?? true),
     resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
+    retain: memory && ((bytes) => memory.charge(bytes)),
     json: () => {
       parsed ??= JSON.parse(body.toString()) as Readonly<Record<string, unknown>>;
       return editedBody(body, edits, parsed);

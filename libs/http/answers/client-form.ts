@@ -1,25 +1,110 @@
 import type { IncomingMessage } from 'node:http';
 import { messageErrorType } from '#libs/providers/messages/error-type.ts';
+import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
+import { parseJson, toRecord } from '#libs/providers/turns/json-value.ts';
 
-/** The form in which clients of a path expect errors and streams: that of OpenAI's chat, or of Anthropic's messages. */
-export type ClientForm = 'chat' | 'messages';
+/** The members of an error, always all four (ERR-1). */
+export type ErrorText = { message: string; type: string; param: string | null; code: string | null };
 
-/** The form for this request, also before its route and caller are known. */
-export const findClientForm = ({ url = '' }: IncomingMessage): ClientForm =>
-  url.startsWith('/v1/messages') ? 'messages' : 'chat';
+/** The part of a form that one stream uses. */
+export type StreamForm = {
+  /** What precedes the data of a payload: the line that names its event, or nothing. */
+  readonly eventLine: (payload: string) => string;
+  /** The frames after the last payload of a complete stream. */
+  readonly end: string;
+  /** The payload that ends a stream that broke off. */
+  readonly failure: (status: number, error: ErrorText, requestId: string) => object;
+};
 
-type ErrorText = { message: string; code: string | null };
+/** The form in which clients of a path expect errors and streams. */
+export type ClientForm = {
+  /** The name by which clients read the ID of the request, besides ours; null: none. */
+  readonly idHeader: string | null;
+  /** The status with which clients get an answer that has this one. */
+  readonly toStatus: (status: number) => number;
+  readonly toError: (status: number, error: ErrorText, requestId: string) => object;
+  readonly openStream: () => StreamForm;
+};
+
+const namedEvent = (payload: string): string => `event: ${typeOfEvent(payload)}\n`;
+
+/** OpenAI's errors, and the chunks of its completions. */
+const chatForm: ClientForm = {
+  idHeader: null,
+  toStatus: (status) => status,
+  toError: (_status, error) => ({ error }),
+  openStream: () => ({
+    eventLine: () => '',
+    end: 'data: [DONE]\n\n',
+    failure: (_status, error) => ({ error }),
+  }),
+};
 
 /** An overloaded server answers 529 there, and clients wait before they try again. */
-export const messageStatus = (status: number): number => (status === 503 ? 529 : status);
-
-/** The status with which a client of this path gets an answer that has `status`. */
-export const clientStatus = (request: IncomingMessage, status: number): number =>
-  findClientForm(request) === 'messages' ? messageStatus(status) : status;
+const messageStatus = (status: number): number => (status === 503 ? 529 : status);
 
 /** The body of an error with this status in Anthropic's form, and our code, which its clients ignore. */
-export const toMessageError = (status: number, { message, code }: ErrorText, requestId: string): object => ({
+const toMessageError = (status: number, { message, code }: ErrorText, requestId: string): object => ({
   type: 'error',
   error: { type: messageErrorType(status), message, code },
   request_id: requestId,
 });
+
+const messagesForm: ClientForm = {
+  idHeader: 'request-id',
+  toStatus: messageStatus,
+  toError: (status, error, requestId) => toMessageError(messageStatus(status), error, requestId),
+  openStream: () => ({
+    eventLine: namedEvent,
+    end: '',
+    failure: (status, error, requestId) => toMessageError(messageStatus(status), error, requestId),
+  }),
+};
+
+/** OpenAI's errors, and the events of its Responses API. */
+const responsesForm: ClientForm = { ...chatForm, openStream: () => new ResponseStreamForm() };
+
+/**
+ * The codes by which clients of the Responses API, such as Codex, decide what to do. They repeat a request that failed with any
+ * other code.
+ */
+const knownCodes: ReadonlySet<string | null> = new Set([
+  'context_length_exceeded',
+  'insufficient_quota',
+  'invalid_prompt',
+  'rate_limit_exceeded',
+]);
+
+/** A stream that broke off ends with a failed response, which has the ID and the model of the one that began. */
+class ResponseStreamForm implements StreamForm {
+  readonly end = '';
+  #events = 0;
+  #head: Readonly<Record<string, unknown>> = {};
+
+  eventLine = (payload: string): string => {
+    if (this.#events === 0) {
+      const { id, object, created_at, model } = toRecord(toRecord(parseJson(payload))['response']);
+      this.#head = { id, object, created_at, model };
+    }
+    this.#events += 1;
+    return namedEvent(payload);
+  };
+
+  failure = (status: number, { message, code, type }: ErrorText): object => {
+    const quota = status === 412 || type === 'insufficient_quota' ? 'insufficient_quota' : null;
+    const known = knownCodes.has(code) ? code : (quota ?? (status === 429 ? 'rate_limit_exceeded' : 'server_error'));
+    const error = { code: known, message, type: code ?? type };
+    const ended = { status: 'failed', error, incomplete_details: null, output: [], usage: null };
+    return { type: 'response.failed', sequence_number: this.#events, response: { ...this.#head, ...ended } };
+  };
+}
+
+/** The forms of paths that begin like this. */
+const forms: readonly (readonly [string, ClientForm])[] = [
+  ['/v1/messages', messagesForm],
+  ['/v1/responses', responsesForm],
+];
+
+/** The form for this request, also before its route and caller are known. */
+export const findClientForm = ({ url = '' }: IncomingMessage): ClientForm =>
+  forms.find(([path]) => url.startsWith(path))?.[1] ?? chatForm;

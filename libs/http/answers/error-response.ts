@@ -3,13 +3,11 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { drainThenEnd } from '../bodies/drain-request.ts';
-import { clientStatus, messageStatus, findClientForm, toMessageError } from './client-form.ts';
+import { findClientForm, type ErrorText } from './client-form.ts';
 import { addLogFields, getContext } from '../request-context.ts';
 
 /** The body of every error answer, always with all four keys (ERR-1). */
-export type ErrorBody = {
-  error: { message: string; type: string; param: string | null; code: string | null };
-};
+export type ErrorBody = { error: ErrorText };
 
 type ErrorAnswer = { status: number; type: string };
 
@@ -105,11 +103,10 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     return;
   }
   const form = findClientForm(request);
-  const shown = form === 'messages' ? toMessageError(messageStatus(status), body.error, requestId) : body;
-  const bytes = Buffer.from(JSON.stringify(shown));
+  const bytes = Buffer.from(JSON.stringify(form.toError(status, body.error, requestId)));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
-  response.statusCode = clientStatus(request, status);
+  response.statusCode = form.toStatus(status);
   response.setHeader('content-type', 'application/json');
   response.setHeader('content-length', bytes.length);
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });

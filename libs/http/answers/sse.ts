@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
-import { messageStatus, findClientForm, toMessageError, type ClientForm } from './client-form.ts';
+import { findClientForm, type StreamForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -28,8 +27,8 @@ const heartbeatMsDefault = 15_000;
 
 /**
  * Answers with server-sent events. Each batch of payloads is one write, sent immediately. After the
- * source ends, `[DONE]` is sent, except in Anthropic's form. If the source throws, an error payload is sent and no `[DONE]`, because SDKs regard a
- * stream that simply ends as complete. Never throws because of the source or the client.
+ * source ends, the end of the client's form is sent (`[DONE]`). If the source throws, an error payload is sent instead, because
+ * SDKs regard a stream that simply ends as complete. Never throws because of the source or the client.
  */
 export async function sendEventStream(
   request: IncomingMessage,
@@ -44,7 +43,7 @@ export async function sendEventStream(
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
 
-  const form = findClientForm(request);
+  const form = findClientForm(request).openStream();
   const iterator = events[Symbol.asyncIterator]();
   let interrupt: (() => void) | null = null;
   const onClose = (): void => {
@@ -69,7 +68,7 @@ export async function sendEventStream(
       if (step === null) break;
       if (step.done === true) {
         response.off('close', onClose);
-        response.end(form === 'messages' ? '' : 'data: [DONE]\n\n');
+        response.end(form.end);
         return 'completed';
       }
       if (step.value.length === 0) continue;
@@ -87,10 +86,8 @@ export async function sendEventStream(
       options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
     }
     response.off('close', onClose);
-    const body = toErrorBody(error, requestId);
-    const status = messageStatus(httpStatus(error));
-    const shown = form === 'messages' ? toMessageError(status, body.error, requestId) : body;
-    response.end(toFrames([JSON.stringify(shown)], form));
+    const failure = form.failure(httpStatus(error), toErrorBody(error, requestId).error, requestId);
+    response.end(toFrames([JSON.stringify(failure)], form));
     return 'failed';
   } finally {
     clearInterval(heartbeat);
@@ -102,13 +99,13 @@ export async function sendEventStream(
 }
 
 /**
- * One `data:` frame per payload; in Anthropic's form, its event is named by its type. A payload with line breaks becomes
+ * One `data:` frame per payload, after the line that names its event if the form has one. A payload with line breaks becomes
  * several `data:` lines (WHATWG HTML 9.2.6).
  */
-function toFrames(payloads: readonly string[], form: ClientForm): string {
+function toFrames(payloads: readonly string[], form: StreamForm): string {
   let text = '';
   for (const payload of payloads) {
-    if (form === 'messages') text += `event: ${typeOfEvent(payload)}\n`;
+    text += form.eventLine(payload);
     const isOneLine = !payload.includes('\n') && !payload.includes('\r');
     text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
   }

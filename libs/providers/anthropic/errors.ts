@@ -1,4 +1,4 @@
-import { decodeOpenAiError } from '../openai-compatible.ts';
+import { decodeOpenAiError } from '../openai-error.ts';
 import type { ProviderError } from '../provider.ts';
 
 // platform.claude.com/docs "Errors". In a stream there is only the type, not the status.

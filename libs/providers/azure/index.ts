@@ -2,7 +2,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { anthropic } from '../anthropic/index.ts';
 import { asNumber, toRecord, toRecords } from '../turns/json-value.ts';
-import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
+import { encodeBody } from '../openai-compatible.ts';
+import { decodeOpenAiError } from '../openai-error.ts';
+import { relayResponses } from '../responses/relay-responses.ts';
 import { openai } from '../openai/index.ts';
 import {
   operationPaths,
@@ -69,6 +71,7 @@ export const azure: Provider = {
     completions: translation,
     embeddings: translation,
     models: { ...translation, decode: decodeModels },
+    responses: relayResponses(encode),
   },
   authorize: async (request, upstream, tools) => {
     const client = upstream.secrets['azure_ad_token'] ? null : readEntraClient(upstream);
@@ -82,11 +85,14 @@ function encode(call: Call, upstream: Upstream): OutboundRequest {
   const version = settings['azure_api_version'] ?? defaultVersion;
   const deployment = settings['azure_deployment_id'];
   const isFirst = version === 'v1';
+  const isResponse = call.operation === 'responses';
   if (!isFirst && !/^(\d{4}-\d{2}-\d{2}(-preview)?|preview|latest)$/.test(version)) {
     throw invalid('azure_api_version', 'expected v1, or a version such as 2024-10-21 or 2025-04-01-preview');
   }
-  const named = isFirst || version === 'preview' || version === 'latest';
-  const query = isFirst ? '' : `?api-version=${version}`;
+  const isUndated = isFirst || version === 'preview' || version === 'latest';
+  // Every resource has the Responses API in version v1, dated versions only as previews.
+  const named = isUndated || isResponse;
+  const query = isFirst || (isResponse && !isUndated) ? '' : `?api-version=${version}`;
   const headers = headersOf(call, upstream);
   if (call.operation === 'models') {
     return { method: 'GET', origin, path: `${folder}${named ? '/v1' : ''}/models${query}`, headers, body: null };

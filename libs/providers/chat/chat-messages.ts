@@ -139,7 +139,7 @@ function readCall(called: Json, id: string, calledAt: string, param: string, raw
 }
 
 /** A tool call's arguments. Throws invalid_request, naming the param, for a text that is not a JSON object. */
-function parseInput(text: string, param: string): Json {
+export function parseInput(text: string, param: string): Json {
   if (text.trim() === '') return {};
   const parsed = parseJson(text);
   if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Json;

@@ -40,7 +40,9 @@ export function encodeCompletionRequest(
   { stream, resources }: Pick<Call, 'stream' | 'resources'>,
   signer: string,
 ): { body: Json; dropped: string[] } {
-  const dropped = [...request.hints, ...droppedParams(request.body, taken)];
+  // The detail of images is sent.
+  const hints = request.hints.filter((hint) => !hint.endsWith('.detail'));
+  const dropped = [...hints, ...droppedParams(request.body, taken)];
   const { responseFormat: format, tools } = request;
   const body = compact({
     model: request.model,

@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { decodeOpenAiError } from '../openai-compatible.ts';
+import { decodeOpenAiError } from '../openai-error.ts';
 import type { ProviderError } from '../provider.ts';
 
 /** `{message, id}` (docs.cohere.com/reference/errors), without a code. */

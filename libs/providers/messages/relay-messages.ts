@@ -33,13 +33,13 @@ export function messageBody({ body, edits }: Call, own: MemberEdits = {}): Uint8
 export const modelOfMessages = ({ body, edits }: Call): unknown =>
   JSON.parse((edits['model'] ?? memberValue(body, 'model') ?? 'null').toString());
 
-/** The type of an event; '' if it is not a single word, because it becomes a line of the client's stream. */
+/** The type of an event; '' if it is not a word with dots, because it becomes a line of the client's stream. */
 export function typeOfEvent(data: string): string {
   // The first member of what Anthropic sends.
-  const found = /^\s*\{\s*"type"\s*:\s*"(\w+)"/.exec(data)?.[1];
+  const found = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/.exec(data)?.[1];
   if (found !== undefined) return found;
   const { type } = toRecord(parseJson(data));
-  return typeof type === 'string' && /^\w+$/.test(type) ? type : '';
+  return typeof type === 'string' && /^[\w.]+$/.test(type) ? type : '';
 }
 
 function openMessageStream(decodeError: Translation['decodeError']): StreamDecoder {

@@ -9,6 +9,7 @@ import { EmbeddingRequest } from '#libs/contracts/calls/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
 import { MessageRequest } from '#libs/contracts/calls/messages.ts';
 import { outputBounds } from '#libs/contracts/calls/output-bounds.ts';
+import { ResponseRequest } from '#libs/contracts/calls/responses.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { shortenBody } from './shorten-body.ts';
@@ -23,7 +24,7 @@ const contracts: Record<BatchEndpoint, BodyContract> = {
   '/v1/completions': { schema: CompletionRequest, breach: completionBreach },
   '/v1/embeddings': { schema: EmbeddingRequest, breach: () => null },
   '/v1/messages': { schema: MessageRequest, breach: () => null },
-  '/v1/responses': relayed,
+  '/v1/responses': { schema: ResponseRequest, breach: () => null },
   '/v1/moderations': relayed,
   '/v1/images/generations': relayed,
 };

@@ -53,6 +53,9 @@ async function* once(payloads: readonly string[]): AsyncGenerator<readonly strin
   yield payloads;
 }
 
+/** The states of a response that runs in the background. */
+const runningStates: ReadonlySet<string> = new Set(['queued', 'in_progress']);
+
 /**
  * Returns the head under which a whole answer is cached; null for one that must not be cached: an error, or a partial
  * answer.
@@ -60,6 +63,7 @@ async function* once(payloads: readonly string[]): AsyncGenerator<readonly strin
 export function headOf(answer: Answer): EntryHead | null {
   if (answer.kind !== 'json' || answer.status !== 200) return null;
   const { contentType, model, finishReason, usage } = answer;
+  if (finishReason !== null && runningStates.has(finishReason)) return null;
   return { kind: 'json', hasUsageChunk: false, contentType, model, finishReason, usage };
 }
 
@@ -106,6 +110,8 @@ export function recordStream(
 }
 
 function isUsageChunk(payload: string): boolean {
-  const { choices, usage } = asRecord(JSON.parse(payload));
+  const { choices, usage, response } = asRecord(JSON.parse(payload));
+  // The last event of the Responses API.
+  if (response !== undefined) return true;
   return Array.isArray(choices) && choices.length === 0 && usage !== undefined && usage !== null;
 }

@@ -50,7 +50,13 @@ export type ResponseCache = {
  * The answers of other areas can refer to an object at the provider (a stored response) or be large (images), so they
  * are never cached.
  */
-const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings', 'messages']);
+const kept: ReadonlySet<CallOperation> = new Set<CallOperation>([
+  'chat',
+  'completions',
+  'embeddings',
+  'messages',
+  'responses',
+]);
 
 /** Bytes in addition to the body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;

@@ -1,6 +1,7 @@
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { isForeignReasoning } from '#libs/providers/responses/reasoning.ts';
 
 /** Members whose text is the ID of an object at the provider, whatever it looks like. */
 const namingMembers: ReadonlySet<string> = new Set([
@@ -61,7 +62,9 @@ export function namedObjects(request: Pick<ForwardRequest, 'operation' | 'body' 
   if (!hasItems && relayed === undefined && applied === undefined && !mayName(body)) return named;
   const members = editedBody(body, applied, relayed === undefined ? parsed : undefined);
   collect(members, named);
-  if (hasItems) for (const list of [members['input'], members['items']]) collectItems(list, named);
+  if (hasItems) {
+    for (const list of [members['input'], members['items']]) collectItems(list, named, relayed === undefined);
+  }
   if (named.size <= namedMax) return named;
   const message = `A call can refer to at most ${namedMax} objects stored at the provider, but this one refers to ${named.size}.`;
   throw new GatewayError('invalid_request', 'array_above_max_length', message);
@@ -95,12 +98,16 @@ function addAll(named: Set<string>, member: unknown, isId: (text: string) => boo
   }
 }
 
-/** Items that refer to earlier ones: references, and calls whose results the provider has stored. */
-function collectItems(list: unknown, named: Set<string>): void {
+/**
+ * Items that refer to earlier ones: references, and calls whose results the provider has stored. `leavesForeign`: reasoning that
+ * another provider has signed is not sent.
+ */
+function collectItems(list: unknown, named: Set<string>, leavesForeign: boolean): void {
   if (!Array.isArray(list)) return;
   for (const item of list as unknown[]) {
     if (typeof item !== 'object' || item === null) continue;
     const { id, type, role } = item as Record<string, unknown>;
+    if (leavesForeign && isForeignReasoning(item as Record<string, unknown>)) continue;
     const isWhole = typeof type === 'string' ? wholeItems.has(type) : role !== undefined;
     if (typeof id === 'string' && !isWhole) named.add(id);
   }

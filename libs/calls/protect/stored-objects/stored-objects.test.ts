@@ -52,7 +52,7 @@ test('a list is followed page by page until one has objects of the workspace', a
   const { objects } = createOwners(['asst_250']);
   const asked: string[] = [];
   const outcome = await objects.through(
-    { holder, target: {}, model: null },
+    { holder, target: { provider: 'openai' }, model: null },
     requestOf('GET', '/assistants?limit=2&order=asc'),
     async ({ relayed }) => {
       asked.push(relayed?.path ?? '');
@@ -73,8 +73,10 @@ test('a list is followed page by page until one has objects of the workspace', a
 
 test('a list that is not JSON is refused, because nothing can be left out of it', async () => {
   const { objects } = createOwners();
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('GET', '/assistants'), () =>
-    Promise.resolve(answer(['<html>'])),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('GET', '/assistants'),
+    () => Promise.resolve(answer(['<html>'])),
   );
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_invalid_response' } });
 });
@@ -83,8 +85,10 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
   const text = `data: ${JSON.stringify({ type: 'response.created', response: { id: 'resp_1', output: [] } })}\n\ndata: [DONE]\n\n`;
   for (let cut = 1; cut < text.length; cut += 7) {
     const { objects, ids } = createOwners();
-    const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/responses'), () =>
-      Promise.resolve(answer([text.slice(0, cut), text.slice(cut)], 'text/event-stream')),
+    const outcome = await objects.through(
+      { holder, target: { provider: 'openai' }, model: null },
+      requestOf('POST', '/responses'),
+      () => Promise.resolve(answer([text.slice(0, cut), text.slice(cut)], 'text/event-stream')),
     );
     let read = '';
     let isEarly = false;
@@ -98,10 +102,58 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
   }
 });
 
+const responseRequest = (body: object): ForwardRequest =>
+  ({
+    operation: 'responses',
+    body: Buffer.from(JSON.stringify(body)),
+    model: 'm',
+    stream: true,
+  }) as unknown as ForwardRequest;
+
+function eventsOf(...events: object[]): Outcome {
+  const batches = events.map((event) => [JSON.stringify(event)]);
+  const head = { status: 200, headers: {}, attempts: [], providerRequestId: null, usage: null, model: null };
+  const stream = { ...head, kind: 'stream', finishReason: null, events: Readable.from(batches) };
+  return { ...stream, done: Promise.resolve({}) } as unknown as Outcome;
+}
+
+test.each([
+  ['openai', ['resp_1', 'ws_1']],
+  ['anthropic', []],
+])('the IDs in a stream of %s are recorded before its reader gets them: %j', async (provider, expected) => {
+  const { objects, ids } = createOwners();
+  const item = { type: 'response.output_item.done', item: { id: 'ws_1', type: 'web_search_call' } };
+  const outcome = await objects.through({ holder, target: { provider }, model: null }, responseRequest({}), () =>
+    Promise.resolve(eventsOf({ type: 'response.created', response: { id: 'resp_1', output: [] } }, item)),
+  );
+  if (outcome.kind !== 'stream') throw new Error(`not a stream: ${outcome.kind}`);
+  const known: string[][] = [];
+  for await (const _batch of outcome.events) known.push([...ids]);
+  expect(known.at(-1)).toEqual(expected);
+  expect(known[0]).toEqual(expected.slice(0, 1));
+});
+
+test('foreign reasoning names nothing at a provider that never gets it, but an object of another workspace is refused', async () => {
+  const { objects } = createOwners();
+  const ask = (provider: string, body: object): Promise<Outcome> =>
+    objects.through({ holder, target: { provider }, model: null }, responseRequest(body), () =>
+      Promise.resolve(eventsOf()),
+    );
+  const reasoning = { type: 'reasoning', id: 'rs_1', summary: [] };
+  const foreign = { ...reasoning, encrypted_content: 'sluice.claude.x' };
+  expect((await ask('openai', { input: [foreign] })).kind).toBe('stream');
+  expect((await ask('openai', { input: [reasoning] })).kind).toBe('failed');
+  expect((await ask('openai', { previous_response_id: 'resp_1' })).kind).toBe('failed');
+  // Its translation refuses everything that is stored, and sends no reasoning with an ID.
+  expect((await ask('anthropic', { input: [reasoning] })).kind).toBe('stream');
+});
+
 test('a paid answer is sent although the object that it creates cannot be recorded', async () => {
   const { objects, warnings } = createOwners([], true);
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/threads'), () =>
-    Promise.resolve(answer(['{"id":"thread_1"}'])),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('POST', '/threads'),
+    () => Promise.resolve(answer(['{"id":"thread_1"}'])),
   );
   expect(await asText(outcome)).toBe('{"id":"thread_1"}');
   expect(warnings).toEqual(['a stored object could not be recorded']);
@@ -110,7 +162,7 @@ test('a paid answer is sent although the object that it creates cannot be record
 test('a call that names an object is refused while its owner cannot be looked up', async () => {
   const { objects } = createOwners(['thread_1'], true);
   const outcome = await objects.through(
-    { holder, target: {}, model: null },
+    { holder, target: { provider: 'openai' }, model: null },
     requestOf('GET', '/threads/thread_1'),
     () => Promise.reject(new Error('it was made')),
   );
@@ -120,8 +172,10 @@ test('a call that names an object is refused while its owner cannot be looked up
 test('a reader that leaves before the first byte cancels the call', async () => {
   const { objects } = createOwners();
   const made = answer(['{}']);
-  const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/threads'), () =>
-    Promise.resolve(made),
+  const outcome = await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('POST', '/threads'),
+    () => Promise.resolve(made),
   );
   (outcome as RelayedAnswer).body.destroy();
   await new Promise((resolve) => made.body.once('close', resolve));
@@ -130,8 +184,10 @@ test('a reader that leaves before the first byte cancels the call', async () => 
 
 test('a deleted object belongs to no workspace any more', async () => {
   const { objects, ids } = createOwners(['thread_1']);
-  await objects.through({ holder, target: {}, model: null }, requestOf('DELETE', '/threads/thread_1'), () =>
-    Promise.resolve(answer(['{}'])),
+  await objects.through(
+    { holder, target: { provider: 'openai' }, model: null },
+    requestOf('DELETE', '/threads/thread_1'),
+    () => Promise.resolve(answer(['{}'])),
   );
   expect([...ids]).toEqual([]);
 });

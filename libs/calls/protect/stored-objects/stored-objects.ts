@@ -1,10 +1,11 @@
 import { Readable } from 'node:stream';
-import type { Attempt, ForwardRequest, Outcome, RelayedAnswer, Target } from '#libs/calls/call.ts';
+import type { Attempt, ForwardRequest, Outcome, RelayedAnswer, StreamAnswer, Target } from '#libs/calls/call.ts';
 import { openSseFraming } from '#libs/calls/upstream/answers/streams/sse-framing.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
+import { findProvider } from '#libs/providers/registry.ts';
 import { namedObjects } from './named-objects.ts';
 import type { Holder, ObjectKind, ObjectOwners } from './object-owners.ts';
 import { createdObjects, findObjectRoute, type ObjectRoute } from './object-route.ts';
@@ -21,7 +22,7 @@ export type StoredObjects = {
    * another workspace fails with `not_found`.
    */
   through: (
-    call: { holder: Holder; target: Pick<Target, 'models' | 'model'>; model: string | null },
+    call: { holder: Holder; target: Pick<Target, 'models' | 'model' | 'provider'>; model: string | null },
     request: ForwardRequest,
     make: Make,
   ) => Promise<Outcome>;
@@ -80,9 +81,10 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     memory: MemoryLease | undefined,
   ): Promise<Outcome> => {
     if (outcome.kind === 'json') await record(holder, kind, createdObjects(kind, parsed(outcome.body)));
+    const note = (ids: readonly string[]): Promise<void> => record(holder, kind, ids);
+    if (outcome.kind === 'stream') return { ...outcome, events: recordEvents(outcome.events, kind, note) };
     if (outcome.kind !== 'relayed') return outcome;
     const type = outcome.headers['content-type'] ?? '';
-    const note = (ids: readonly string[]): Promise<void> => record(holder, kind, ids);
     if (type.includes('text/event-stream')) return withBody(outcome, recordStream(outcome.body, kind, note));
     if (type.includes('json')) {
       const tooLarge = (): void => logger.warn({ kind }, 'an answer is too large to record the object that it creates');
@@ -93,9 +95,10 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
 
   return {
     async through({ holder, target, model }, request, make) {
-      const route = findObjectRoute(request);
+      const isStateless = isTranslatedResponse(request, target.provider);
+      const route = isStateless ? null : findObjectRoute(request);
       try {
-        const named = namedObjects(request);
+        const named = isStateless ? new Set<string>() : namedObjects(request);
         if (route !== null && route.root !== null) named.add(route.root);
         for (const one of [model, request.model, target.model]) if (one && isTuned(one, target)) named.add(one);
         if (named.size > 0) await requireOwn(holder, named);
@@ -167,6 +170,20 @@ async function readOwnPages(
     return { ...outcome, attempts, headers, body: Readable.from([body], { objectMode: false }) };
   }
 }
+
+/**
+ * Whether a response comes from a provider without the Responses API. Such a request cannot name stored objects, because its
+ * translation refuses them, and its answer creates none.
+ */
+const isTranslatedResponse = ({ operation, relayed }: ForwardRequest, providerId: string): boolean => {
+  const provider = findProvider(providerId);
+  return (
+    relayed === undefined &&
+    operation === 'responses' &&
+    provider !== undefined &&
+    provider.operations.responses === undefined
+  );
+};
 
 /** The answer is the same for an object that does not exist and for one of another workspace. */
 const notOwn = (id: string): GatewayError =>
@@ -252,36 +269,69 @@ async function* recordWhole(
 
 const eventCharsMax = 16_777_216;
 
-/** Passes a stream on. A piece that completes an event with a new ID waits until the ID is recorded. */
+/** Finds the IDs that the events of one stream assign to new objects, each once. */
+class CreatedInStream {
+  readonly #kind: ObjectKind;
+  readonly #known = new Set<string>();
+  /** Whether the provider stores the objects of this stream. */
+  isStored = true;
+
+  constructor(kind: ObjectKind) {
+    this.#kind = kind;
+  }
+
+  find(data: string): string[] {
+    if (!this.isStored || !mayCreate(this.#kind, data)) return [];
+    const event = parsed(Buffer.from(data));
+    this.isStored = asRecord(asRecord(event)['response'])['store'] !== false;
+    const ids = createdObjects(this.#kind, event).filter((id) => !this.#known.has(id));
+    for (const id of ids) this.#known.add(id);
+    return ids;
+  }
+}
+
+/** Passes the bytes of a stream on. A piece that completes an event with a new ID waits until the ID is recorded. */
 async function* recordStream(body: Readable, kind: ObjectKind, note: Note): AsyncIterable<Buffer> {
-  const known = new Set<string>();
+  const created = new CreatedInStream(kind);
   let found: string[] = [];
-  let isStored = true;
   const framing = openSseFraming({
-    onEvent({ data }) {
-      if (!isStored || !mayCreate(kind, data)) return;
-      const event = parsed(Buffer.from(data));
-      isStored = asRecord(asRecord(event)['response'])['store'] !== false;
-      const ids = createdObjects(kind, event).filter((id) => !known.has(id));
-      for (const id of ids) known.add(id);
-      found.push(...ids);
-    },
+    onEvent: ({ data }) => void found.push(...created.find(data)),
     onComment: () => {},
     eventCharsMax,
     tooLarge: () => new RangeError('an event is too large to read'),
   });
   for await (const chunk of body as AsyncIterable<Buffer>) {
     try {
-      if (isStored) framing.push(chunk);
+      if (created.isStored) framing.push(chunk);
     } catch {
       // The piece is not the text of events, or an event is too large. The stream passes nevertheless.
-      isStored = false;
+      created.isStored = false;
     }
     const fresh = found;
     found = [];
     if (fresh.length > 0) await note(fresh);
     yield chunk;
   }
+}
+
+/** Passes the payloads of a stream on. Payloads with a new ID wait until the ID is recorded. */
+function recordEvents(events: StreamAnswer['events'], kind: ObjectKind, note: Note): AsyncIterable<readonly string[]> {
+  const created = new CreatedInStream(kind);
+  const source = events[Symbol.asyncIterator]();
+  // Not a generator: a generator that is left before it has started would not notify its source.
+  const iterator: AsyncIterator<readonly string[]> = {
+    async next() {
+      const step = await source.next();
+      const ids = step.done === true ? [] : step.value.flatMap((payload) => created.find(payload));
+      if (ids.length > 0) await note(ids);
+      return step;
+    },
+    async return() {
+      await source.return?.();
+      return { done: true, value: undefined };
+    },
+  };
+  return { [Symbol.asyncIterator]: () => iterator };
 }
 
 /** Most events are pieces of text. Only those of these forms are parsed. */

@@ -3,7 +3,7 @@ import { memberValue, scanElements, scanMembers } from '#libs/kernel/json/json-m
 import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import { readMessageUsage } from '#libs/providers/messages/message-usage.ts';
-import { asRecord, readAnswerUsage, readFinishReason } from './usage.ts';
+import { asRecord, readAnswerUsage, readFinishReason, readResponseEnd } from './usage.ts';
 
 /** The parts of a passed-on answer that the gateway has to know. */
 export type AnswerParts = {
@@ -14,6 +14,8 @@ export type AnswerParts = {
   usage: Usage | null;
   model: string | null;
   finishReason: string | null;
+  /** The ID of a stored object whose usage can be read later, such as a response that runs in the background. */
+  objectId?: string;
 };
 
 /** The list that an answer of each operation must have, even with status 200; of a count, the number. */
@@ -29,17 +31,40 @@ export const answerLists: Readonly<Record<Operation, string>> = {
   images: 'data',
 };
 
+type Body = Readonly<Record<string, unknown>>;
+
+/** Where an answer has its usage and the reason why it ended. */
+type Reader = {
+  usage: (body: Body) => Usage | null;
+  finishReason: (body: Body) => string | null;
+  objectId?: (body: Body) => string | null;
+};
+
+const openAiReader: Reader = {
+  usage: (body) => readAnswerUsage(body),
+  finishReason: ({ choices }) => readFinishReason(choices),
+};
+
+/** The readers of operations whose answers are not like those of chat completions. */
+const readers: Readonly<Partial<Record<Operation, Reader>>> = {
+  messages: { usage: ({ usage }) => readMessageUsage(usage), finishReason: (body) => asText(body['stop_reason']) },
+  responses: { usage: openAiReader.usage, finishReason: readResponseEnd, objectId: ({ id }) => asText(id) },
+};
+
 /** Returns the parts of a parsed answer. */
 export function partsOf(operation: Operation, value: unknown): AnswerParts {
   const body = asRecord(value);
-  const { error, model, choices, stop_reason: stopReason } = body;
+  const { error, model } = body;
   const found = body[answerLists[operation]];
+  const reader = readers[operation] ?? openAiReader;
+  const objectId = reader.objectId?.(body) ?? null;
   return {
     hasError: error !== undefined && error !== null,
     hasList: operation === 'count_tokens' ? typeof found === 'number' : Array.isArray(found),
-    usage: operation === 'messages' ? readMessageUsage(body['usage']) : readAnswerUsage(body),
+    usage: reader.usage(body),
     model: asText(model),
-    finishReason: operation === 'messages' ? asText(stopReason) : readFinishReason(choices),
+    finishReason: reader.finishReason(body),
+    ...(objectId === null ? {} : { objectId }),
   };
 }
 
@@ -77,6 +102,9 @@ export function scanParts(
       model: parse('model'),
       service_tier: parse('service_tier'),
       stop_reason: parse('stop_reason'),
+      status: parse('status'),
+      incomplete_details: parse('incomplete_details'),
+      id: parse('id'),
     };
     const parts = partsOf(operation, {
       ...read,

@@ -110,3 +110,13 @@ export function readFinishReason(choices: unknown): string | null {
   const reason = Array.isArray(choices) ? asRecord(choices[0])['finish_reason'] : null;
   return typeof reason === 'string' ? reason : null;
 }
+
+/** Why a response of the Responses API ended: the reason why it is incomplete, otherwise its status. */
+export function readResponseEnd({
+  status,
+  incomplete_details: details,
+}: Readonly<Record<string, unknown>>): string | null {
+  const { reason } = asRecord(details);
+  if (typeof reason === 'string') return reason;
+  return typeof status === 'string' ? status : null;
+}

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
+import { decodeOpenAiError } from '#libs/providers/openai-error.ts';
 import type { OutboundRequest, Provider, ProviderError } from '#libs/providers/provider.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { mergeTimeouts, type Timeouts } from '#libs/calls/timeouts.ts';

@@ -4,7 +4,7 @@ import type { Attempt, ForwardRequest, Limits, Relayed, RelayedAnswer, Target } 
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
+import { decodeOpenAiError } from '#libs/providers/openai-error.ts';
 import type { OutboundRequest, Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
 import { admittedHeaders, pickHeaders, findRequestId } from '../answers/answer-headers.ts';
 import { authorize } from '../authorize.ts';

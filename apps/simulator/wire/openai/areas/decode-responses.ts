@@ -37,7 +37,7 @@ export function decodeResponses({ json, text }: Received): Asked {
     ask: {
       hash: hashText(`${model}\n${JSON.stringify([json['instructions'] ?? null, input])}`),
       lastUserText: isObject(spoken) ? asText(spoken['content']) : '',
-      endsWithToolResult: isObject(last) && last['type'] === 'function_call_output',
+      endsWithToolResult: isObject(last) && resultTypes.has(last['type']),
       rawBody: text,
       promptTokens: countTokens(JSON.stringify(input)) + countTokens(optionalText(json['instructions']) ?? ''),
       choiceCount: 1,
@@ -52,14 +52,17 @@ export function decodeResponses({ json, text }: Received): Asked {
   };
 }
 
+const resultTypes: ReadonlySet<unknown> = new Set(['function_call_output', 'custom_tool_call_output']);
+
 function readTools(tools: unknown): Tool[] {
   if (tools === undefined || tools === null) return [];
   if (!Array.isArray(tools)) return wrongType('tools', 'an array of objects', tools);
   return tools.flatMap((tool: unknown, index): Tool[] => {
     if (!isObject(tool)) return wrongType(`tools[${index}]`, 'an object', tool);
-    if (tool['type'] !== 'function') return [];
+    const kind = tool['type'];
+    if (kind !== 'function' && kind !== 'custom') return [];
     const name = optionalText(tool['name']) ?? missing(`tools[${index}].name`);
-    return [{ name, kind: 'function', parameters: tool['parameters'] }];
+    return [{ name, kind, parameters: tool['parameters'] }];
   });
 }
 

@@ -2,8 +2,24 @@ import { generate, onlyGeneration, type Answer, type Behaviour, type Generation 
 import { hexOf, mixHash } from '../../../model/hash.ts';
 import { piecesOf } from '../../../model/pieces.ts';
 import { createdAt } from '../shapes.ts';
-import type { Call, Received } from '../../wire-format.ts';
+import type { Call, Received, StreamForm } from '../../wire-format.ts';
 import { decodeResponses, type Asked } from './decode-responses.ts';
+
+/** Errors after the status: a failed response, or the bare event of an error. */
+const streamForm: StreamForm = {
+  contentType: 'text/event-stream; charset=utf-8',
+  errorFrame: ({ message, code }) => {
+    const error = { code: code ?? 'server_error', message };
+    const response = { object: 'response', status: 'failed', error, output: [], usage: null };
+    return `event: response.failed\ndata: ${JSON.stringify({ type: 'response.failed', sequence_number: 2, response })}\n\n`;
+  },
+  strayErrorFrame: ({ message, code, param }) => {
+    const error = { type: 'error', code: code ?? null, message, param: param ?? null, sequence_number: 2 };
+    return `event: error\ndata: ${JSON.stringify(error)}\n\n`;
+  },
+  brokenFrame: 'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":\n\n',
+  idleFrame: ': keep-alive\n\n',
+};
 
 type Item = Record<string, unknown> & { id: string; type: string };
 
@@ -20,6 +36,7 @@ export function responsesCall(received: Received): Call {
       return JSON.stringify(responseOf(asked, answer, behaviour, itemsOf(onlyGeneration(answer), asked)));
     },
     frames: (behaviour) => responseFrames(asked, behaviour),
+    form: streamForm,
   };
 }
 
@@ -63,8 +80,13 @@ function itemsOf({ text, toolCalls, thought, finish }: Generation, { ask }: Aske
     const status = finish === 'length' || finish === 'content_filter' ? 'incomplete' : 'completed';
     items.push({ id: id('msg'), type: 'message', status, content: [part], role: 'assistant' });
   }
-  for (const { id: callId, name, input } of toolCalls) {
-    items.push({ id: id('fc'), type: 'function_call', status: 'completed', arguments: input, call_id: callId, name });
+  for (const { id: callId, kind, name, input } of toolCalls) {
+    const call = { status: 'completed', call_id: callId, name };
+    items.push(
+      kind === 'custom'
+        ? { id: id('ctc'), type: 'custom_tool_call', ...call, input }
+        : { id: id('fc'), type: 'function_call', ...call, arguments: input },
+    );
   }
   return items;
 }
@@ -82,11 +104,11 @@ function* responseFrames(asked: Asked, behaviour: Behaviour): Generator<string> 
     const place = { item_id: item.id, output_index };
     yield event('response.output_item.added', { output_index, item: beginningOf(item) });
     if (item.type === 'function_call') {
-      const whole = String(item['arguments']);
-      for (const { piece } of piecesOf(whole, false)) {
-        yield event('response.function_call_arguments.delta', { ...place, delta: piece });
-      }
-      yield event('response.function_call_arguments.done', { ...place, arguments: whole });
+      yield* inputEvents('response.function_call_arguments', 'arguments', item, place, event);
+    } else if (item.type === 'custom_tool_call') {
+      yield* inputEvents('response.custom_tool_call_input', 'input', item, place, event);
+    } else if (item.type === 'reasoning') {
+      yield* summaryEvents(item, place, event);
     } else if (item.type === 'message') {
       yield* partEvents(item, place, event, behaviour);
     }
@@ -97,6 +119,23 @@ function* responseFrames(asked: Asked, behaviour: Behaviour): Generator<string> 
 }
 
 type EventOf = (type: string, members: object) => string;
+
+function* inputEvents(kind: string, member: string, item: Item, place: object, event: EventOf): Generator<string> {
+  const whole = String(item[member]);
+  for (const { piece } of piecesOf(whole, false)) yield event(`${kind}.delta`, { ...place, delta: piece });
+  yield event(`${kind}.done`, { ...place, [member]: whole });
+}
+
+function* summaryEvents({ summary }: Item, place: object, event: EventOf): Generator<string> {
+  const [part] = summary as [{ text: string }];
+  const at = { ...place, summary_index: 0 };
+  yield event('response.reasoning_summary_part.added', { ...at, part: { ...part, text: '' } });
+  for (const { piece } of piecesOf(part.text, false)) {
+    yield event('response.reasoning_summary_text.delta', { ...at, delta: piece });
+  }
+  yield event('response.reasoning_summary_text.done', { ...at, text: part.text });
+  yield event('response.reasoning_summary_part.done', { ...at, part });
+}
 
 function* partEvents({ content }: Item, place: object, event: EventOf, behaviour: Behaviour): Generator<string> {
   const [part] = content as [{ type: string; text?: string; refusal?: string }];
@@ -116,6 +155,7 @@ function* partEvents({ content }: Item, place: object, event: EventOf, behaviour
 /** An item when it is added, still empty. */
 function beginningOf(item: Item): object {
   if (item.type === 'reasoning') return { ...item, summary: [] };
-  const empty = item.type === 'message' ? { content: [] } : { arguments: '' };
+  const empty =
+    item.type === 'message' ? { content: [] } : item.type === 'custom_tool_call' ? { input: '' } : { arguments: '' };
   return { ...item, status: 'in_progress', ...empty };
 }

@@ -1,6 +1,7 @@
 import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import { MessageBuilder } from './message-builder.ts';
+import { ResponseBuilder } from './response-builder.ts';
 
 type Choice = {
   texts: Map<string, string[]>;
@@ -30,8 +31,14 @@ export type StreamAnswerBuilder = {
   body(): Buffer;
 };
 
+/** The builders of operations whose events are not chunks of completions. */
+const builders: Readonly<Partial<Record<CallOperation, () => StreamAnswerBuilder>>> = {
+  messages: () => new MessageBuilder(charsMax),
+  responses: () => new ResponseBuilder(charsMax),
+};
+
 export const buildStreamAnswer = (operation: CallOperation): StreamAnswerBuilder =>
-  operation === 'messages' ? new MessageBuilder(charsMax) : new CompletionBuilder(operation === 'chat');
+  builders[operation]?.() ?? new CompletionBuilder(operation === 'chat');
 
 /** Of chat or completions: the text of each choice, in any member, and its tool calls. */
 class CompletionBuilder implements StreamAnswerBuilder {
