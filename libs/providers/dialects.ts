@@ -1,11 +1,12 @@
 import { chatDialect } from './chat/index.ts';
 import { throughChat } from './chat/through-chat.ts';
+import { generateContentDialect } from './generate-content/index.ts';
 import { splitCompletion } from './chat/split-completion.ts';
 import type { Operation, Provider, Translation } from './provider.ts';
 import type { Dialect } from './provider.ts';
 import type { Json } from './turns/json-value.ts';
 
-const dialects: Partial<Record<Operation, Dialect>> = { chat: chatDialect };
+const dialects: Partial<Record<Operation, Dialect>> = { chat: chatDialect, generate_content: generateContentDialect };
 
 /** The dialect of an operation; that of chat for operations that do not ask for the next turn of a conversation. */
 export const findDialect = (operation: Operation): Dialect => dialects[operation] ?? chatDialect;

@@ -31,7 +31,7 @@ type Options = {
   aliases?: readonly string[];
   /** Absent: each target must specify a `custom_host`. */
   baseUrl?: string;
-  operations?: readonly Exclude<Operation, 'messages'>[];
+  operations?: readonly Exclude<Operation, 'messages' | 'generate_content' | 'count_content_tokens'>[];
   /**
    * false: usage is sent without asking, and the provider sometimes rejects a `stream_options` that the client did not
    * send.

@@ -10,13 +10,15 @@ import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
  * The path of each operation below `/v1`. `messages` is Anthropic's, the others are OpenAI's; `responses`, `moderations` and
- * `images` belong to pass-through areas.
+ * `images` belong to pass-through areas. Of Google's operations, it is how their paths end.
  */
 export const operationPaths = {
   chat: '/chat/completions',
   completions: '/completions',
   embeddings: '/embeddings',
   messages: '/messages',
+  generate_content: ':generateContent',
+  count_content_tokens: ':countTokens',
   models: '/models',
   responses: '/responses',
   moderations: '/moderations',
@@ -119,6 +121,11 @@ export type Dialect = {
    * the param, for input that no provider accepts, and `unsupported_parameter` for what only the dialect's own provider has.
    */
   decodeRequest(body: Json, model: string): TurnRequest;
+  /**
+   * The edits of a config for bodies whose members have other places than those of chat completions. `edits` have the names of
+   * either. Absent: they are top-level members.
+   */
+  adaptEdits?(body: Buffer, edits: MemberEdits): MemberEdits;
   /** The body of a whole answer. `usage` is null if the provider sent none. */
   encodeAnswer(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null, call: Call): Json;
   /** Begins a stream. */

@@ -1,5 +1,6 @@
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { Operation, ProviderError } from '#libs/providers/provider.ts';
+import { toGoogleError } from '#libs/providers/generate-content/google-error.ts';
 import { asRecord } from './answers/usage.ts';
 
 /**
@@ -17,6 +18,10 @@ export function errorBody(
   if (isClean(bytes, secrets, operation)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
+  if (isGoogles(operation)) {
+    const body = toGoogleError(error.status ?? status, { message, param, code });
+    return { body: Buffer.from(JSON.stringify(body)), error };
+  }
   if (operation === 'messages') {
     const body = { type: 'error', error: { type: type ?? (status < 500 ? fallback : 'api_error'), message } };
     return { body: Buffer.from(JSON.stringify(body)), error };
@@ -63,6 +68,9 @@ export function scrubbed({ error, ...rest }: ProviderError, secrets: readonly st
   };
 }
 
+const isGoogles = (operation: Operation | undefined): boolean =>
+  operation === 'generate_content' || operation === 'count_content_tokens';
+
 function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operation): boolean {
   let parsed: unknown;
   try {
@@ -73,10 +81,12 @@ function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operatio
   const error = asRecord(asRecord(parsed)['error']);
   const hasForm =
     typeof error['message'] === 'string' &&
-    typeof error['type'] === 'string' &&
-    (operation === 'messages'
-      ? asRecord(parsed)['type'] === 'error'
-      : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string'));
+    (isGoogles(operation)
+      ? typeof error['code'] === 'number' && typeof error['status'] === 'string'
+      : typeof error['type'] === 'string' &&
+        (operation === 'messages'
+          ? asRecord(parsed)['type'] === 'error'
+          : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string')));
   // Compared after parsing and writing it again, so that no escape sequence can hide a key.
   const text = JSON.stringify(parsed);
   return hasForm && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;

@@ -3,7 +3,7 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { drainThenEnd } from '../bodies/drain-request.ts';
-import { messageStatus, findClientForm, toMessageError } from './client-form.ts';
+import { messageStatus, findClientForm, toClientError } from './client-form.ts';
 import { addLogFields, getContext } from '../request-context.ts';
 
 /** The body of every error answer, always with all four keys (ERR-1). */
@@ -105,11 +105,12 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     return;
   }
   const form = findClientForm(request);
-  const shown = form === 'messages' ? toMessageError(messageStatus(status), body.error, requestId) : body;
+  const shownStatus = form === 'messages' ? messageStatus(status) : status;
+  const shown = toClientError(form, shownStatus, body, requestId);
   const bytes = Buffer.from(JSON.stringify(shown));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
-  response.statusCode = form === 'messages' ? messageStatus(status) : status;
+  response.statusCode = shownStatus;
   response.setHeader('content-type', 'application/json');
   response.setHeader('content-length', bytes.length);
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });

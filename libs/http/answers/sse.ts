@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
-import { messageStatus, findClientForm, toMessageError, type ClientForm } from './client-form.ts';
+import { messageStatus, findClientForm, toClientError, type ClientForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -27,9 +27,9 @@ export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stal
 const heartbeatMsDefault = 15_000;
 
 /**
- * Answers with server-sent events. Each batch of payloads is one write, sent immediately. After the
- * source ends, `[DONE]` is sent, except in Anthropic's form. If the source throws, an error payload is sent and no `[DONE]`, because SDKs regard a
- * stream that simply ends as complete. Never throws because of the source or the client.
+ * Answers with a stream in the form of its client, mostly server-sent events. Each batch of payloads is one write, sent
+ * immediately. After the source ends, the form's end is sent (`[DONE]` in OpenAI's). If the source throws, an error payload is
+ * sent and no `[DONE]`, because SDKs regard a stream that simply ends as complete. Never throws because of the source or the client.
  */
 export async function sendEventStream(
   request: IncomingMessage,
@@ -39,12 +39,13 @@ export async function sendEventStream(
 ): Promise<EventStreamOutcome> {
   const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
   response.statusCode = options.status ?? 200;
-  response.setHeader('content-type', 'text/event-stream; charset=utf-8');
+  const form = findClientForm(request);
+  const framing = findFraming(form, request);
+  response.setHeader('content-type', framing.contentType);
   response.setHeader('cache-control', 'no-cache');
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
 
-  const form = findClientForm(request);
   const iterator = events[Symbol.asyncIterator]();
   let interrupt: (() => void) | null = null;
   const onClose = (): void => {
@@ -60,7 +61,7 @@ export async function sendEventStream(
       iterator.next().then(resolve, reject);
     });
   const heartbeat = setInterval(() => {
-    if (!response.writableNeedDrain) response.write(': keep-alive\n\n');
+    if (!response.writableNeedDrain) response.write(framing.heartbeat);
   }, heartbeatMs);
 
   try {
@@ -69,12 +70,12 @@ export async function sendEventStream(
       if (step === null) break;
       if (step.done === true) {
         response.off('close', onClose);
-        response.end(form === 'messages' ? '' : 'data: [DONE]\n\n');
+        response.end(framing.end());
         return 'completed';
       }
       if (step.value.length === 0) continue;
       heartbeat.refresh();
-      if (response.write(toFrames(step.value, form))) continue;
+      if (response.write(framing.write(step.value))) continue;
       if (!(await drained(response, stallTimeoutMs))) break;
     }
     if (response.destroyed) return 'disconnected';
@@ -88,9 +89,9 @@ export async function sendEventStream(
     }
     response.off('close', onClose);
     const body = toErrorBody(error, requestId);
-    const status = messageStatus(httpStatus(error));
-    const shown = form === 'messages' ? toMessageError(status, body.error, requestId) : body;
-    response.end(toFrames([JSON.stringify(shown)], form));
+    const status = form === 'messages' ? messageStatus(httpStatus(error)) : httpStatus(error);
+    const shown = toClientError(form, status, body, requestId);
+    response.end(framing.fail(JSON.stringify(shown)));
     return 'failed';
   } finally {
     clearInterval(heartbeat);
@@ -99,6 +100,52 @@ export async function sendEventStream(
       iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
     }
   }
+}
+
+/** How the payloads of one stream are written. */
+type Framing = {
+  contentType: string;
+  /** What is sent when there is no event for long. */
+  heartbeat: string;
+  write: (payloads: readonly string[]) => string;
+  /** What follows the last payload of a complete stream. */
+  end: () => string;
+  /** The last payload of a stream that broke off, and what follows it. */
+  fail: (payload: string) => string;
+};
+
+function findFraming(form: ClientForm, { url = '' }: IncomingMessage): Framing {
+  if (form === 'google') return /[?&]alt=sse(?:&|$)/.test(url) ? eventFraming(form) : listFraming();
+  return eventFraming(form);
+}
+
+const eventFraming = (form: ClientForm): Framing => ({
+  contentType: 'text/event-stream; charset=utf-8',
+  // Clients of Google fail at comments, but skip white space.
+  heartbeat: form === 'google' ? '\n' : ': keep-alive\n\n',
+  write: (payloads) => toFrames(payloads, form),
+  end: () => (form === 'chat' ? 'data: [DONE]\n\n' : ''),
+  fail: (payload) => toFrames([payload], form),
+});
+
+/** A list of JSON objects, one for each payload, as Google answers without `alt=sse`. */
+function listFraming(): Framing {
+  let separator = '[';
+  const write = (payloads: readonly string[]): string => {
+    let text = '';
+    for (const payload of payloads) {
+      text += separator + payload;
+      separator = ',\r\n';
+    }
+    return text;
+  };
+  return {
+    contentType: 'application/json; charset=utf-8',
+    heartbeat: '\n',
+    write,
+    end: () => (separator === '[' ? '[]' : ']'),
+    fail: (payload) => `${write([payload])}]`,
+  };
 }
 
 /**

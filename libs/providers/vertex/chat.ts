@@ -8,6 +8,7 @@ import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
+import { relayCount, relayGenerate } from '../generate-content/relay-generate.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
@@ -119,6 +120,16 @@ export const vertexMessages = relayMessages(
   },
   { decodeError: decodeVertexError },
 );
+
+/** Google's own models on Vertex AI have the API of Gemini. */
+const sendToGoogle = (call: Call, upstream: Upstream, method: string, body: Uint8Array): OutboundRequest =>
+  toVertexRequest(upstream, `${parseVertexModel(call.model).path}:${method}`, body, call.stream);
+const ofGoogle = {
+  decodeError: decodeVertexError,
+  serves: (model: string): boolean => parseVertexModel(model).publisher === 'google',
+};
+export const vertexGenerate = relayGenerate(sendToGoogle, ofGoogle);
+export const vertexCount = relayCount(sendToGoogle, ofGoogle);
 
 /** Sends the client's own bytes to the OpenAI-compatible endpoint. */
 function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {

@@ -50,7 +50,12 @@ export type ResponseCache = {
  * The answers of other areas can refer to an object at the provider (a stored response) or be large (images), so they
  * are never cached.
  */
-const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings']);
+const kept: ReadonlySet<CallOperation> = new Set<CallOperation>([
+  'chat',
+  'completions',
+  'embeddings',
+  'generate_content',
+]);
 
 /** Bytes in addition to the body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;

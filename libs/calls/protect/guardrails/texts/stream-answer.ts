@@ -1,5 +1,6 @@
 import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
+import { CandidateBuilder } from './candidate-builder.ts';
 import { MessageBuilder } from './message-builder.ts';
 
 type Choice = {
@@ -31,7 +32,12 @@ export type StreamAnswerBuilder = {
 };
 
 export const buildStreamAnswer = (operation: CallOperation): StreamAnswerBuilder =>
-  operation === 'messages' ? new MessageBuilder(charsMax) : new CompletionBuilder(operation === 'chat');
+  builders[operation]?.() ?? new CompletionBuilder(operation === 'chat');
+
+const builders: Readonly<Partial<Record<CallOperation, () => StreamAnswerBuilder>>> = {
+  messages: () => new MessageBuilder(charsMax),
+  generate_content: () => new CandidateBuilder(charsMax),
+};
 
 /** Of chat or completions: the text of each choice, in any member, and its tool calls. */
 class CompletionBuilder implements StreamAnswerBuilder {

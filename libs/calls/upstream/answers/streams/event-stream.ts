@@ -3,6 +3,7 @@ import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type {
   Call,
   Framing,
+  Operation,
   ProviderError,
   StreamDecoder,
   StreamEvent,
@@ -15,6 +16,7 @@ import { estimateStreamed } from '../estimate-usage.ts';
 import { EventMemory } from './event-memory.ts';
 import { plausibleUsage, type UsedBy } from '../plausible-usage.ts';
 import type { Faults } from '../../provider-faults.ts';
+import { GenerateMeter } from './generate-meter.ts';
 import { MessageMeter } from './message-meter.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { createStreamMeter, type StreamMeter } from './stream-meter.ts';
@@ -31,6 +33,12 @@ type Options = {
   idleMs: number;
   /** performance.now() at the start of the attempt. */
   startedAt: number;
+};
+
+/** The meters of streams that are not in OpenAI's format. */
+const meters: Readonly<Partial<Record<Operation, () => StreamMeter>>> = {
+  messages: () => new MessageMeter(),
+  generate_content: () => new GenerateMeter(),
 };
 
 /** The errors with which a complete stream can end. */
@@ -66,7 +74,7 @@ export class EventStream {
     const { call, translation, flow, faults, memory, limits } = options;
     this.#options = options;
     this.#decoder = translation.openStream?.(call);
-    this.#meter = call.operation === 'messages' ? new MessageMeter() : createStreamMeter();
+    this.#meter = (meters[call.operation] ?? createStreamMeter)();
     this.#memory = new EventMemory(memory, faults);
     this.#queue = createPayloadQueue({
       memory,
