@@ -52,6 +52,12 @@ type Options = {
   notes?: readonly string[];
 };
 
+/** Embeddings of a client of Google can have a task, by a name that no client of OpenAI writes. Only Google knows it. */
+const withoutTask = (call: Call): Call =>
+  !call.body.includes('"taskType"')
+    ? call
+    : { ...call, edits: { ...call.edits, taskType: undefined, title: undefined } };
+
 /** Most servers know only the roles system, user, assistant and tool. */
 const common: Variant = {};
 
@@ -103,7 +109,10 @@ export function openAiCompatible({
   const byOperation = {
     chat,
     completions: translation,
-    embeddings: translation,
+    embeddings: {
+      ...translation,
+      encode: (call: Call, upstream: Upstream) => translation.encode(withoutTask(call), upstream),
+    },
     models: { ...translation, decode: toModelList },
     // Live calls of these areas are relayed as streams, but batch lines are ordinary calls.
     responses: translation,

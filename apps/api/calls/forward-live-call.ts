@@ -4,16 +4,15 @@ import { checkCacheFlags } from '#libs/credentials/configs/call-options.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
-import type { ForwardRequest } from '#libs/calls/call.ts';
+import type { ForwardRequest, Outcome } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
-import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { getJsonBody, type JsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
-import type { Route, RouteRequest, RouteText } from '#libs/http/route.ts';
+import { plainPath, type Route, type RouteRequest, type RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { CallSignal } from '#libs/kernel/call-signal.ts';
-import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
+import { createBodyCheck, type ContractName } from '#libs/validation/lines/check-body.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
 import { refuseWhenUnlogged, makeCallTraceparent } from './record-call.ts';
@@ -30,11 +29,24 @@ export type LiveBody = {
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
 };
 
+/** A body as it is forwarded: the client's own, or one that was made of it. */
+export type LiveInput = { head: LiveBody; bytes: Buffer; parsed: Readonly<Record<string, unknown>> | undefined };
+
 type LiveOperation = {
-  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages'>;
-  /** For the document. Bodies are checked by the contract of `path`, which is the same. */
-  request: z.ZodType<LiveBody>;
-  path: BatchEndpoint;
+  operation: Exclude<Operation, 'models' | 'responses' | 'moderations' | 'images'>;
+  /** For the document. Bodies are checked by `contract`, which is the same. */
+  request: z.ZodType;
+  path: string;
+  contract: ContractName;
+  /**
+   * Reads the call of a path or a body that is not in the form of the operation. `isParsed`: an adapter or a config needs
+   * `parsed`. Absent: the body has the model and is forwarded as it is.
+   */
+  readInput?: (request: Request, json: JsonBody, isParsed: boolean) => LiveInput;
+  /** Converts what the client gets. */
+  convert?: (outcome: Outcome, input: LiveInput) => Outcome;
+  /** The call runs no model. */
+  isFree?: boolean;
   /** Absent: it has no query. */
   query?: Pick<RouteRequest, 'query'>;
 } & RouteText &
@@ -63,17 +75,27 @@ export const liveHeaders: readonly string[] = [
  * A route of a live call: checks the body (CALL-1, CALL-2), finds its plan, sends the client's own bytes to its target,
  * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
-export function liveRoute(deps: LiveDeps, { operation, request: schema, query, ...route }: LiveOperation): Route {
-  const requireGoodBody = createBodyCheck(route.path);
+export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
+  const {
+    operation,
+    request: schema,
+    query,
+    contract,
+    readInput = readOwnInput,
+    convert,
+    isFree = false,
+    ...route
+  } = live;
+  const requireGoodBody = createBodyCheck(contract);
+  const pathname = plainPath(route.path);
   const course = liveCourse(deps.routing);
   return {
     method: 'POST',
     ...route,
-    request: { ...query, body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
+    request: { ...query, body: 'json-bytes', bodySchema: schema, contract, headers: liveHeaders },
     handler: async (request, response) => {
       const json = getJsonBody(request);
       if (!json.isChecked) requireGoodBody(json.value);
-      const body = json.head as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = getCaller(request);
       const credentials = readCredentials(request.headers);
@@ -82,15 +104,26 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, query, .
       const controller = abortCallWhenClientLeaves(response);
       // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;
-      const parsed = json.isChecked && !isRouted ? undefined : json.value;
-      const sent = toForward(operation, request, body, json.bytes, controller, parsed);
+      const input = readInput(request, json, !json.isChecked || isRouted);
+      const sent = toForward(operation, request, input.head, input.bytes, controller, input.parsed);
+      if (isFree) sent.isFree = true;
       sent.traceparent = makeCallTraceparent(deps, request);
-      const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
-      const outcome = await deps.calls.run(call, course);
+      const call = createLiveCall(request, found, { credentials, pathname, sent, isRouted });
+      const made = await deps.calls.run(call, course);
+      const outcome = convert === undefined ? made : convert(made, input);
       return answerCall(deps, { request, response, controller, call, outcome });
     },
   };
 }
+
+const readOwnInput = (_request: Request, json: JsonBody, isParsed: boolean): LiveInput => ({
+  head: json.head as LiveBody,
+  bytes: json.bytes,
+  parsed: isParsed ? (json.value as LiveInput['parsed']) : undefined,
+});
+
+/** Their streams always have the usage. */
+const withUsage: ReadonlySet<Operation> = new Set<Operation>(['messages', 'generate_content']);
 
 export function toForward(
   operation: LiveOperation['operation'],
@@ -106,7 +139,7 @@ export function toForward(
     parsed: parsed as Record<string, unknown> | undefined,
     model: body.model,
     stream: body.stream === true,
-    includeUsage: operation === 'messages' || body.stream_options?.include_usage === true,
+    includeUsage: withUsage.has(operation) || body.stream_options?.include_usage === true,
     headers: request.headers as Record<string, string>,
     signal,
     memory: getContext(request).memory ?? undefined,
