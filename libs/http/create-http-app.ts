@@ -104,7 +104,7 @@ function openRequest({ logger, observe, cors, bodyBytesPerSecond }: HttpAppDeps)
 
 function readGooglePath(request: Request): void {
   try {
-    request.url = toGooglePath(request.url) ?? request.url;
+    request.url = toGooglePath(request.url, request.headers['x-goog-api-key'] !== undefined) ?? request.url;
   } catch (error) {
     // Its client reads errors in Google's form.
     request.url = '/v1beta/models';

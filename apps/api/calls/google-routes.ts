@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Request, Response } from 'express';
-import { estimateUsage } from '#libs/calls/admission.ts';
+import { sentTokens } from '#libs/calls/upstream/answers/estimate-usage.ts';
 import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import { listModels, type ModelDeps } from '#libs/credentials/list-models.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
@@ -101,7 +101,8 @@ export function googleCallRoutes(deps: LiveDeps): Route[] {
       operationId: 'countContentTokens',
       summary: "Count tokens in Google's format",
       description:
-        'Gemini counts them itself. For other models, the answer is the estimate that budgets use: four bytes per token.',
+        'Gemini counts them itself. For other models, the count is estimated ' +
+        'from the size of the request, and the answer has the header `x-gateway-token-count: estimated`. It costs nothing.',
       example: question,
       responses: { 200: { description: 'The number of tokens.', schema: CountTokensResponse } },
     }),
@@ -164,20 +165,22 @@ function convertAnswer(outcome: Outcome, convert: (body: Json) => Json): Outcome
   return { ...outcome, body: Buffer.from(JSON.stringify({ ...converted, ...results })) };
 }
 
+/** The header that marks a count as estimated. */
+const estimatedCount = 'x-gateway-token-count';
+
 /** A provider without such an operation is not called. */
 function estimateIfUnsupported(outcome: Outcome, { bytes }: LiveInput): Outcome {
   if (outcome.kind !== 'failed' || outcome.error.code !== 'unsupported_operation') return outcome;
-  const { inputTokens } = estimateUsage({ operation: 'generate_content', body: bytes });
   const answer: JsonAnswer = {
     kind: 'json',
     status: 200,
-    headers: {},
+    headers: { [estimatedCount]: 'estimated' },
     providerRequestId: null,
     attempts: outcome.attempts,
     usage: null,
     model: null,
     finishReason: null,
-    body: Buffer.from(JSON.stringify({ totalTokens: inputTokens })),
+    body: Buffer.from(JSON.stringify({ totalTokens: sentTokens(bytes) })),
     contentType: 'application/json',
   };
   return answer;

@@ -19,7 +19,7 @@ export function errorBody(
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
   if (isGoogles(operation)) {
-    const body = toGoogleError(error.status ?? status, { message, param, code });
+    const body = toGoogleError(status, { message, param, code });
     return { body: Buffer.from(JSON.stringify(body)), error };
   }
   if (operation === 'messages') {

@@ -32,7 +32,7 @@ export function throughChat(chat: Translation, signer: string): Translation {
   };
 }
 
-/** The call as one of chat completions with this body, whose usage is always asked for. */
+/** The call as one of chat completions with this body, which does not ask for usage itself, so that the provider's way is used. */
 const inChat = (call: Call, body: Json): Call => ({
   ...call,
   operation: 'chat',
@@ -40,7 +40,7 @@ const inChat = (call: Call, body: Json): Call => ({
   body: Buffer.from(JSON.stringify(body)),
   edits: {},
   json: () => body,
-  includeUsage: true,
+  includeUsage: false,
   strict: false,
 });
 

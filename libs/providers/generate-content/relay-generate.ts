@@ -31,10 +31,10 @@ export const relayGenerate = (send: Send, more: More = {}): Translation => ({
   ...more,
 });
 
-/** countTokens at such a provider. */
+/** countTokens at such a provider. What a config sets for answers has no place in such a request. */
 export const relayCount = (send: Send, more: More = {}): Translation => ({
   passThrough: true,
-  encode: (call, upstream) => send(call, upstream, 'countTokens', clientBody(call)),
+  encode: (call, upstream) => send(call, upstream, 'countTokens', call.body),
   decodeError: decodeGoogleError,
   ...more,
 });

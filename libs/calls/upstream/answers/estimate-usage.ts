@@ -21,7 +21,8 @@ export const estimateStreamed = (sent: Buffer, chars: number): Usage => ({
   reasoningTokens: 0,
 });
 
-function sentTokens(sent: Buffer): number {
+/** Estimates the tokens of a request from its length, without reading it. Images and recordings count as ordinary ones. */
+export function sentTokens(sent: Buffer): number {
   let textBytes = sent.length;
   let media = 0;
   if (sent.length > smallBytesMax) {
