@@ -35,6 +35,7 @@ import type { DryRunDeps } from '#libs/batches/look/dry-run.ts';
 import { createLineBodiesReader, createLineDeps } from './batches/line-routes.ts';
 import { batchRoutes, batchTags } from './batches/routes.ts';
 import type { LiveDeps } from './calls/forward-live-call.ts';
+import { googleCallRoutes, googleModelRoutes, googleTags } from './calls/google-routes.ts';
 import { relayRoutes, relayTags } from './calls/relay-routes.ts';
 import { callTags, liveRoutes, modelRoutes } from './calls/routes.ts';
 import { completePrompt, renderPrompt } from './calls/run-prompt.ts';
@@ -107,6 +108,7 @@ export type RouteDeps = {
 /** Describes the groups of operations in the document. */
 const tags: Readonly<Record<string, string>> = {
   ...callTags,
+  ...googleTags,
   ...relayTags,
   ...fileTags,
   ...batchTags,
@@ -124,9 +126,16 @@ const readExamples = (): Record<string, object> =>
 /** The whole route table. Requests that match no route get 404. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const shared = shareDeps(deps, () => routes);
-  const calls = [...liveRoutes(shared), renderPrompt(shared), completePrompt(shared), ...relayRoutes(shared)];
+  const calls = [
+    ...liveRoutes(shared),
+    ...googleCallRoutes(shared),
+    renderPrompt(shared),
+    completePrompt(shared),
+    ...relayRoutes(shared),
+  ];
   const ofWorkspaces = [
     ...modelRoutes(shared),
+    ...googleModelRoutes(shared),
     ...fileRoutes(shared),
     ...batchRoutes(shared),
     createReplay(shared),

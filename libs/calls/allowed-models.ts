@@ -65,6 +65,7 @@ const choosing: ReadonlySet<string> = new Set([
   'completions',
   'embeddings',
   'messages',
+  'generate_content',
   'moderations',
   'images',
   'audio',

@@ -16,7 +16,8 @@ import { sendError } from './answers/error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './bodies/json-body.ts';
 import { getContext, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './rights.ts';
-import { checkRoutes, createQueryCheck, isOptional, type Route } from './route.ts';
+import { toGooglePath } from './google-paths.ts';
+import { checkRoutes, createQueryCheck, isOptional, plainPath, type Route } from './route.ts';
 
 export type HttpAppDeps = {
   routes: readonly Route[];
@@ -96,8 +97,19 @@ function openRequest({ logger, observe, cors, bodyBytesPerSecond }: HttpAppDeps)
     // Some clients join a base URL that ends with a slash and a path that begins with one.
     if (request.url.startsWith('//') || request.url.startsWith('/v1//'))
       request.url = request.url.replace(/^(\/v1)?\/+/, '$1/');
+    readGooglePath(request);
     next();
   };
+}
+
+function readGooglePath(request: Request): void {
+  try {
+    request.url = toGooglePath(request.url, request.headers['x-goog-api-key'] !== undefined) ?? request.url;
+  } catch (error) {
+    // Its client reads errors in Google's form.
+    request.url = '/v1beta/models';
+    throw error;
+  }
 }
 
 function toRequestEnd(request: Request, response: Response): RequestEnd {
@@ -175,7 +187,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   };
   return (request, response, next) => {
     const context = getContext(request);
-    context.route = route.path;
+    context.route = plainPath(route.path);
     context.scope = scope;
     if (scope === 'public') return proceed(request, response, next);
     const caller = deps.authenticate(request);
@@ -196,7 +208,7 @@ function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
   const methods = routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
   const allow = methods.join(', ');
   return (request, response) => {
-    getContext(request).route = path;
+    getContext(request).route = plainPath(path);
     response.setHeader('allow', allow);
     const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}. Use ${allow}.`;
     throw new GatewayError('method_not_allowed', 'method_not_allowed', message);

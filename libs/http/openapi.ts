@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z, type ZodType } from 'zod';
-import { isOptional, type Route } from './route.ts';
+import { isOptional, pathParameters, plainPath, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
 export type OpenApiDocument = {
@@ -101,7 +101,7 @@ export function toOpenApi(
 function toOperation(route: Route, schemas: Json, answer: object | undefined): Json {
   const { request, scope, optionalScopes } = route;
   const parameters = [
-    ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
+    ...[...route.path.matchAll(pathParameters)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
     ...queryParameters(request?.query, schemas),
     ...(request?.headers ?? [])
       .filter((name) => tracingHeaders[name] === undefined)
@@ -261,7 +261,7 @@ function withNullInside(node: Json): Json {
 }
 
 function toTemplate(path: string): string {
-  return path.replaceAll(/:(\w+)/g, '{$1}');
+  return plainPath(path.replaceAll(pathParameters, '{$1}'));
 }
 
 const nullableString = { type: ['string', 'null'] };

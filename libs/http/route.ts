@@ -47,7 +47,7 @@ export type RouteResponse = { description: string; schema?: ZodType; contentType
  */
 export type Route = {
   method: HttpMethod;
-  /** In the form of express: `/v1/batches/:batchId`. */
+  /** In the form of express: `/v1/batches/:batchId`, with a backslash before a colon that is part of the path. */
   path: string;
   operationId: string;
   summary: string;
@@ -188,7 +188,7 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
   const takes =
     known.length === 0 ? 'no query parameters' : `the query parameters ${known.map((name) => `'${name}'`).join(', ')}`;
   // They are ignored in a query without a schema; otherwise `withInput` compares them with the path.
-  const inPath = new Set(path.matchAll(/:(\w+)/g).flatMap(([, name = '']) => spellings(name)));
+  const inPath = new Set(path.matchAll(pathParameters).flatMap(([, name = '']) => spellings(name)));
   const isKnown = (name: string): boolean => {
     if (names.has(name) || inPath.has(name) || name === ignoredParameter) return true;
     const [, base = ''] = /^([^[]+)\[.*\]$/s.exec(name) ?? [];
@@ -214,6 +214,12 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
   };
 }
 
+/** The parameters in the path of a route. */
+export const pathParameters = /(?<!\\):(\w+)/g;
+
+/** The path of a route without backslashes, for people. */
+export const plainPath = (path: string): string => (path.includes('\\') ? path.replaceAll('\\', '') : path);
+
 const scopeShape = /^[a-z_]+\.(?:read|write)$/;
 
 /** Throws if the route table is invalid. Runs at start. */
@@ -230,10 +236,10 @@ export function checkRoutes(routes: readonly Route[]): void {
     if (typeof scope !== 'string' || (scope !== 'public' && !scopeShape.test(scope))) {
       throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);
     }
-    if (!/^\/(?:(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*)?$/.test(route.path)) {
+    if (!/^\/(?:(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*(?:\\:\w+)?)?$/.test(route.path)) {
       throw new Error(`route ${name} can only consist of plain segments and :parameters`);
     }
-    refuseRepeat(`${route.method} ${route.path.replaceAll(/:\w+/g, ':')}`);
+    refuseRepeat(`${route.method} ${route.path.replaceAll(pathParameters, ':')}`);
     refuseRepeat(`operation ${route.operationId}`);
   }
 }

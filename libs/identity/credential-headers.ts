@@ -13,10 +13,13 @@ export function readBearerToken(headers: IncomingHttpHeaders): string | null {
 
 /**
  * Returns the gateway key of a request: from its own header, else the bearer token, else the headers in which the SDKs
- * of Azure (`api-key`) and Anthropic (`x-api-key`) send their key. None of these headers is forwarded to a provider.
+ * of Azure (`api-key`), Anthropic (`x-api-key`) and Google (`x-goog-api-key`) send their key. None of these headers is forwarded to a provider.
  */
 export const readGatewayKey = (headers: IncomingHttpHeaders): string | null =>
-  readGatewayKeyHeader(headers) ?? readBearerToken(headers) ?? readHeader(headers, 'api-key', 'x-api-key');
+  readGatewayKeyHeader(headers) ??
+  readBearerToken(headers) ??
+  readHeader(headers, 'api-key', 'x-api-key') ??
+  readHeader(headers, 'x-goog-api-key', 'x-goog-api-key');
 
 /**
  * Returns a header by its name or its alias; null when absent or empty. Takes whole names, because building one from a

@@ -15,12 +15,22 @@ const estimateMax = 1_000_000_000;
 const responseBounds = ['max_output_tokens'];
 const chatBounds = ['max_completion_tokens', 'max_tokens'];
 const choiceBounds = ['n', 'best_of'];
+/** Google's members that contain the bounds of a request, in both spellings. */
+const configNames = ['generationConfig', 'generation_config'];
+const configBounds = ['maxOutputTokens', 'max_output_tokens'];
+const configChoices = ['candidateCount', 'candidate_count'];
 
 /** The input of a run without a bound. */
 const threadTokens = 1_000;
 
 /** The members of a body that `estimateTokens` reads. */
-export const estimatedMembers: readonly string[] = [...responseBounds, ...chatBounds, ...choiceBounds, 'prompt'];
+export const estimatedMembers: readonly string[] = [
+  ...responseBounds,
+  ...chatBounds,
+  ...choiceBounds,
+  ...configNames,
+  'prompt',
+];
 
 /** Limits an estimate to the range from 0 to `estimateMax`. */
 export const clampEstimate = (tokens: number): number => (tokens > 0 ? Math.min(Math.ceil(tokens), estimateMax) : 0);
@@ -35,11 +45,18 @@ export function estimateTokens(
   params: Readonly<Record<string, unknown>>,
   operation: string,
 ): UsageEstimate {
-  const bound = largest(params, operation === 'responses' ? responseBounds : chatBounds);
+  const configs = operation === 'generate_content' ? configNames.map((name) => toMembers(params[name])) : [];
+  const inConfig = (names: readonly string[]): number =>
+    Math.max(0, ...configs.map((config) => largest(config, names)));
+  const own = largest(params, operation === 'responses' ? responseBounds : chatBounds);
+  // A parameter of chat completions that a config sets replaces that of the client.
+  const bound = own || inConfig(configBounds);
   const { prompt } = params;
   // A list of texts is answered one by one; a list of numbers is one text in tokens.
   const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? prompt.length : 1;
-  const choices = clampEstimate(Math.max(1, largest(params, choiceBounds)) * Math.max(1, prompts));
+  const choices = clampEstimate(
+    Math.max(1, largest(params, choiceBounds), inConfig(configChoices)) * Math.max(1, prompts),
+  );
   // A run reads its thread, which its body only names.
   const stored = operation === 'threads' ? largest(params, ['max_prompt_tokens']) || threadTokens : 0;
   return {
@@ -48,6 +65,9 @@ export function estimateTokens(
     choices,
   };
 }
+
+const toMembers = (value: unknown): Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 
 /** 0: none of the members is a number of at least 1. */
 function largest(params: Readonly<Record<string, unknown>>, names: readonly string[]): number {

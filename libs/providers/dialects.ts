@@ -2,6 +2,7 @@ import { chatDialect } from './chat/index.ts';
 import { throughChat } from './chat/through-chat.ts';
 import { messagesDialect } from './messages/index.ts';
 import { responsesDialect } from './responses/index.ts';
+import { generateContentDialect } from './generate-content/index.ts';
 import { splitCompletion } from './chat/split-completion.ts';
 import type { Operation, Provider, Translation } from './provider.ts';
 import type { Dialect } from './provider.ts';
@@ -11,6 +12,7 @@ const dialects: Partial<Record<Operation, Dialect>> = {
   chat: chatDialect,
   messages: messagesDialect,
   responses: responsesDialect,
+  generate_content: generateContentDialect,
 };
 
 /** The dialect of an operation; that of chat for operations that do not ask for the next turn of a conversation. */

@@ -31,7 +31,7 @@ type Options = {
   aliases?: readonly string[];
   /** Absent: each target must specify a `custom_host`. */
   baseUrl?: string;
-  operations?: readonly Exclude<Operation, 'messages' | 'count_tokens'>[];
+  operations?: readonly Exclude<Operation, 'messages' | 'count_tokens' | 'generate_content' | 'count_content_tokens'>[];
   /**
    * false: usage is sent without asking, and the provider sometimes rejects a `stream_options` that the client did not
    * send.
@@ -51,6 +51,12 @@ type Options = {
   fineTuning?: boolean;
   notes?: readonly string[];
 };
+
+/** Embeddings of a client of Google can have a task, by a name that no client of OpenAI writes. Only Google knows it. */
+const withoutTask = (call: Call): Call =>
+  !call.body.includes('"taskType"')
+    ? call
+    : { ...call, edits: { ...call.edits, taskType: undefined, title: undefined } };
 
 /** Most servers know only the roles system, user, assistant and tool. */
 const common: Variant = {};
@@ -103,7 +109,10 @@ export function openAiCompatible({
   const byOperation = {
     chat,
     completions: translation,
-    embeddings: translation,
+    embeddings: {
+      ...translation,
+      encode: (call: Call, upstream: Upstream) => translation.encode(withoutTask(call), upstream),
+    },
     models: { ...translation, decode: toModelList },
     responses: relayResponses((call, upstream) => translation.encode(call, upstream)),
     // Live calls of these areas are relayed as streams, but batch lines are ordinary calls.

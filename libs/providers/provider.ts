@@ -10,7 +10,8 @@ import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
  * The path of each operation below `/v1`. `messages` and `count_tokens` are Anthropic's, the others are OpenAI's; `moderations`
- * and `images` belong to pass-through areas, and so do the other paths of `responses`.
+ * and `images` belong to pass-through areas, and so do the other paths of `responses`. Of Google's operations, it is how their
+ * paths end.
  */
 export const operationPaths = {
   chat: '/chat/completions',
@@ -18,6 +19,8 @@ export const operationPaths = {
   embeddings: '/embeddings',
   messages: '/messages',
   count_tokens: '/messages/count_tokens',
+  generate_content: ':generateContent',
+  count_content_tokens: ':countTokens',
   models: '/models',
   responses: '/responses',
   moderations: '/moderations',
@@ -125,6 +128,11 @@ export type Dialect = {
    * the param, for input that no provider accepts, and `unsupported_parameter` for what only the dialect's own provider has.
    */
   decodeRequest(body: Json, model: string): TurnRequest;
+  /**
+   * The edits of a config for bodies whose members have other places than those of chat completions. `edits` have the names of
+   * either. Absent: they are top-level members.
+   */
+  adaptEdits?(body: Buffer, edits: MemberEdits): MemberEdits;
   /** The body of a whole answer. `usage` is null if the provider sent none. */
   encodeAnswer(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null, call: Call): Json;
   /** Begins a stream. */

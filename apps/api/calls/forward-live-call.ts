@@ -6,14 +6,13 @@ import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest, Outcome } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
-import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { getJsonBody, type JsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
-import type { Route, RouteRequest, RouteText } from '#libs/http/route.ts';
+import { plainPath, type Route, type RouteRequest, type RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { CallSignal } from '#libs/kernel/call-signal.ts';
-import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
+import { createBodyCheck, type ContractName } from '#libs/validation/lines/check-body.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
 import { refuseWhenUnlogged, makeCallTraceparent } from './record-call.ts';
@@ -30,16 +29,23 @@ export type LiveBody = {
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
 };
 
+/** A body as it is forwarded: the client's own, or one that was made of it. */
+export type LiveInput = { head: LiveBody; bytes: Buffer; parse: () => Json };
+
+type Json = Readonly<Record<string, unknown>>;
+
 type LiveOperation = {
-  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'messages' | 'count_tokens' | 'responses'>;
+  operation: Exclude<Operation, 'models' | 'moderations' | 'images'>;
   /** For the document. Bodies are checked by `contract`, which is the same. */
-  request: z.ZodType<LiveBody>;
+  request: z.ZodType;
   path: string;
-  contract: BatchEndpoint;
+  contract: ContractName;
+  /** Reads the call of a path or a body that is not in the form of the operation. Absent: it is, and is forwarded unchanged. */
+  readInput?: (request: Request, json: JsonBody) => LiveInput;
+  /** Converts what the client gets. */
+  convert?: (outcome: Outcome, input: LiveInput) => Outcome;
   /** The call runs no model and costs nothing. */
   isFree?: true;
-  /** Replaces the outcome of a call, if it returns one. */
-  replace?: (outcome: Outcome, body: Buffer) => Outcome | null;
   /** Absent: it has no query. */
   query?: Pick<RouteRequest, 'query'>;
 } & RouteText &
@@ -73,8 +79,9 @@ export const liveHeaders: readonly string[] = [
  * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
 export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
-  const { operation, request: schema, query, contract, isFree, replace, ...route } = live;
+  const { operation, request: schema, query, contract, readInput = readOwnInput, convert, isFree, ...route } = live;
   const requireGoodBody = createBodyCheck(contract);
+  const pathname = plainPath(route.path);
   const course = liveCourse(deps.routing);
   return {
     method: 'POST',
@@ -83,7 +90,7 @@ export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
     handler: async (request, response) => {
       const json = getJsonBody(request);
       if (!json.isChecked) requireGoodBody(json.value);
-      const body = json.head as LiveBody;
+      const input = readInput(request, json);
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults, keyId, principal } = getCaller(request);
       const credentials = readCredentials(request.headers);
@@ -93,31 +100,32 @@ export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
         credentials,
         headers: request.headers,
         defaults,
-        model: body.model ?? null,
+        model: input.head.model ?? null,
         caller: { keyId, role: principal.role },
       });
       const controller = abortCallWhenClientLeaves(response);
       // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;
-      const parsed = json.isChecked && !isRouted ? undefined : json.value;
-      const sent = toForward(operation, request, body, json.bytes, controller, parsed);
+      const parsed = json.isChecked && !isRouted ? undefined : input.parse();
+      const sent = toForward(operation, request, input.head, input.bytes, controller, parsed);
       if (isFree) sent.isFree = true;
       sent.traceparent = makeCallTraceparent(deps, request);
-      const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
-      const outcome = await deps.calls.run(call, course);
-      return answerCall(deps, {
-        request,
-        response,
-        controller,
-        call,
-        outcome: replace?.(outcome, json.bytes) ?? outcome,
-      });
+      const call = createLiveCall(request, found, { credentials, pathname, sent, isRouted });
+      const made = await deps.calls.run(call, course);
+      const outcome = convert === undefined ? made : convert(made, input);
+      return answerCall(deps, { request, response, controller, call, outcome });
     },
   };
 }
 
+const readOwnInput = (_request: Request, json: JsonBody): LiveInput => ({
+  head: json.head as LiveBody,
+  bytes: json.bytes,
+  parse: () => json.value as Json,
+});
+
 /** Streams of these operations always have their usage. */
-const alwaysWithUsage: ReadonlySet<LiveOperation['operation']> = new Set(['messages', 'responses'] as const);
+const alwaysWithUsage: ReadonlySet<Operation> = new Set<Operation>(['messages', 'responses', 'generate_content']);
 
 export function toForward(
   operation: LiveOperation['operation'],

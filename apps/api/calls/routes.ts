@@ -19,8 +19,6 @@ import {
   type PublicModel,
   type PublicModelRecords,
 } from '#libs/credentials/configs/public-models.ts';
-import type { Outcome } from '#libs/calls/call.ts';
-import { sentTokens } from '#libs/calls/upstream/answers/estimate-usage.ts';
 import { ResponseObject, ResponseRequest } from '#libs/contracts/calls/responses.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getCaller } from '#libs/http/request-context.ts';
@@ -28,6 +26,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { versionHeader } from '#libs/providers/messages/version-header.ts';
 import { callErrors } from '../document-texts.ts';
+import { estimatedCount, estimateIfUnsupported } from './estimated-count.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
 import { toAnthropicModel, toAnthropicPage, toOpenAiModel } from './public-model-lists.ts';
 import { relayHandler, toAreaTag, type RelayDeps } from './relay-call.ts';
@@ -109,29 +108,6 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
   ...dialectRoutes(deps),
 ];
 
-/** The header that marks a count as estimated. */
-const estimatedCount = 'x-gateway-token-count';
-
-/**
- * The answer to a request to count tokens of which the provider cannot count any: an estimate from the size of the request's
- * body. null: the provider's own answer stands.
- */
-function estimateCount(outcome: Outcome, body: Buffer): Outcome | null {
-  if (outcome.kind !== 'failed' || outcome.error.code !== 'unsupported_operation') return null;
-  return {
-    kind: 'json',
-    status: 200,
-    headers: { [estimatedCount]: 'estimated' },
-    body: Buffer.from(JSON.stringify({ input_tokens: sentTokens(body) })),
-    contentType: 'application/json',
-    providerRequestId: null,
-    attempts: outcome.attempts,
-    usage: null,
-    model: null,
-    finishReason: null,
-  };
-}
-
 /** The APIs in which clients ask for the next turn of a conversation, other than chat completions. */
 const dialectRoutes = (deps: LiveDeps): Route[] => [
   liveRoute(deps, {
@@ -171,7 +147,7 @@ const dialectRoutes = (deps: LiveDeps): Route[] => [
     contract: '/v1/messages',
     query: { query: 'relayed' },
     isFree: true,
-    replace: estimateCount,
+    convert: (outcome, { bytes }) => estimateIfUnsupported(outcome, bytes, 'input_tokens'),
     operationId: 'countMessageTokens',
     summary: "Count the tokens of a message in Anthropic's format",
     description:

@@ -1,8 +1,7 @@
-import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { headNames, type BodyHead, type LargeBodyFindings, type LargeBodyTask } from '#libs/http/bodies/large-body.ts';
 import { outlineJsonBytes, parseJsonBytes } from '#libs/http/bodies/parse-json-bytes.ts';
 import type { Member } from '#libs/kernel/json/json-members.ts';
-import { checkBody, createBodyCheck } from '#libs/validation/lines/check-body.ts';
+import { checkBody, createBodyCheck, type ContractName } from '#libs/validation/lines/check-body.ts';
 
 /**
  * Does for a large body what `readJsonBody` does for a small one, and checks its contract. Returns null for a body with
@@ -13,7 +12,7 @@ import { checkBody, createBodyCheck } from '#libs/validation/lines/check-body.ts
  */
 export function checkLargeBody(bytes: Buffer, task: Omit<LargeBodyTask, 'pieces'>): LargeBodyFindings | null {
   const { limits } = task;
-  const contract = task.contract as BatchEndpoint | null;
+  const contract = task.contract as ContractName | null;
   const outlined = createLease(task);
   const outline = outlineJsonBytes(bytes, limits, outlined);
   if (outline !== null && (contract === null || checkBody(contract, outline.value) === null)) {

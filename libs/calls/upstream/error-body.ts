@@ -1,6 +1,7 @@
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { Operation, ProviderError } from '#libs/providers/provider.ts';
 import { hasMessageForm, messageErrorType } from '#libs/providers/messages/error-type.ts';
+import { toGoogleError } from '#libs/providers/generate-content/google-error.ts';
 import { asRecord } from './answers/usage.ts';
 
 /**
@@ -18,6 +19,10 @@ export function errorBody(
   if (isClean(bytes, secrets, operation)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
+  if (isGoogles(operation)) {
+    const body = toGoogleError(status, { message, param, code });
+    return { body: Buffer.from(JSON.stringify(body)), error };
+  }
   if (hasMessageForm(operation)) {
     const body = { type: 'error', error: { type: messageErrorType(error.status ?? status), message } };
     return { body: Buffer.from(JSON.stringify(body)), error };
@@ -64,6 +69,9 @@ export function scrubbed({ error, ...rest }: ProviderError, secrets: readonly st
   };
 }
 
+const isGoogles = (operation: Operation | undefined): boolean =>
+  operation === 'generate_content' || operation === 'count_content_tokens';
+
 function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operation): boolean {
   let parsed: unknown;
   try {
@@ -74,10 +82,12 @@ function isClean(bytes: Buffer, secrets: readonly string[], operation?: Operatio
   const error = asRecord(asRecord(parsed)['error']);
   const hasForm =
     typeof error['message'] === 'string' &&
-    typeof error['type'] === 'string' &&
-    (hasMessageForm(operation)
-      ? asRecord(parsed)['type'] === 'error'
-      : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string'));
+    (isGoogles(operation)
+      ? typeof error['code'] === 'number' && typeof error['status'] === 'string'
+      : typeof error['type'] === 'string' &&
+        (hasMessageForm(operation)
+          ? asRecord(parsed)['type'] === 'error'
+          : ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string')));
   // Compared after parsing and writing it again, so that no escape sequence can hide a key.
   const text = JSON.stringify(parsed);
   return hasForm && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;

@@ -188,10 +188,11 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
   const { operation, body, stream, includeUsage, memory } = request;
   let { parsed } = request;
   const renamed = target.model !== undefined && target.model !== request.model;
-  const edits: MemberEdits = renamed
+  const dialect = findDialect(operation as Operation);
+  const given: MemberEdits = renamed
     ? { ...request.edits, model: JSON.stringify(target.model) }
     : (request.edits ?? noEdits);
-  const dialect = findDialect(operation as Operation);
+  const edits = given === noEdits ? given : (dialect.adaptEdits?.(body, given) ?? given);
   return {
     operation: operation as Operation,
     dialect,

@@ -60,7 +60,17 @@ const asCount = (noun: 'Words' | 'Sentences' | 'Characters') => {
 /** Names of request types: ours, and Portkey's. */
 const requestTypes = { complete: 'completions', chatComplete: 'chat', embed: 'embeddings' } as const;
 const requestType = z
-  .enum(['chat', 'completions', 'embeddings', 'messages', 'responses', 'complete', 'chatComplete', 'embed'])
+  .enum([
+    'chat',
+    'completions',
+    'embeddings',
+    'messages',
+    'responses',
+    'generate_content',
+    'complete',
+    'chatComplete',
+    'embed',
+  ])
   .transform((name): string => (name in requestTypes ? requestTypes[name as keyof typeof requestTypes] : name));
 
 const headers = z.record(

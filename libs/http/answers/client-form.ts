@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { toGoogleError } from '#libs/providers/generate-content/google-error.ts';
 import { messageErrorType } from '#libs/providers/messages/error-type.ts';
 import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
 import { parseJson, toRecord } from '#libs/providers/turns/json-value.ts';
@@ -8,12 +9,14 @@ export type ErrorText = { message: string; type: string; param: string | null; c
 
 /** The part of a form that one stream uses. */
 export type StreamForm = {
-  /** What precedes the data of a payload: the line that names its event, or nothing. */
-  readonly eventLine: (payload: string) => string;
-  /** The frames after the last payload of a complete stream. */
-  readonly end: string;
+  readonly contentType: string;
+  /** What is sent when there is no event for long. */
+  readonly heartbeat: string;
+  readonly write: (payloads: readonly string[]) => string;
   /** The payload that ends a stream that broke off. */
   readonly failure: (status: number, error: ErrorText, requestId: string) => object;
+  /** What follows the last payload. `isComplete`: it is not a failure. */
+  readonly end: (isComplete: boolean) => string;
 };
 
 /** The form in which clients of a path expect errors and streams. */
@@ -23,10 +26,32 @@ export type ClientForm = {
   /** The status with which clients get an answer that has this one. */
   readonly toStatus: (status: number) => number;
   readonly toError: (status: number, error: ErrorText, requestId: string) => object;
-  readonly openStream: () => StreamForm;
+  readonly openStream: (request: IncomingMessage) => StreamForm;
 };
 
 const namedEvent = (payload: string): string => `event: ${typeOfEvent(payload)}\n`;
+
+/**
+ * One `data:` frame per payload, after the line that names its event if the form has one. A payload with line breaks becomes
+ * several `data:` lines (WHATWG HTML 9.2.6).
+ */
+function toFrames(payloads: readonly string[], eventLine?: (payload: string) => string): string {
+  let text = '';
+  for (const payload of payloads) {
+    if (eventLine !== undefined) text += eventLine(payload);
+    const isOneLine = !payload.includes('\n') && !payload.includes('\r');
+    text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
+  }
+  return text;
+}
+
+/** Server-sent events. */
+const events = {
+  contentType: 'text/event-stream; charset=utf-8',
+  heartbeat: ': keep-alive\n\n',
+  write: (payloads: readonly string[]): string => toFrames(payloads),
+  end: (): string => '',
+};
 
 /** OpenAI's errors, and the chunks of its completions. */
 const chatForm: ClientForm = {
@@ -34,9 +59,9 @@ const chatForm: ClientForm = {
   toStatus: (status) => status,
   toError: (_status, error) => ({ error }),
   openStream: () => ({
-    eventLine: () => '',
-    end: 'data: [DONE]\n\n',
+    ...events,
     failure: (_status, error) => ({ error }),
+    end: (isComplete) => (isComplete ? 'data: [DONE]\n\n' : ''),
   }),
 };
 
@@ -55,8 +80,8 @@ const messagesForm: ClientForm = {
   toStatus: messageStatus,
   toError: (status, error, requestId) => toMessageError(messageStatus(status), error, requestId),
   openStream: () => ({
-    eventLine: namedEvent,
-    end: '',
+    ...events,
+    write: (payloads) => toFrames(payloads, namedEvent),
     failure: (status, error, requestId) => toMessageError(messageStatus(status), error, requestId),
   }),
 };
@@ -77,11 +102,15 @@ const knownCodes: ReadonlySet<string | null> = new Set([
 
 /** A stream that broke off ends with a failed response, which has the ID and the model of the one that began. */
 class ResponseStreamForm implements StreamForm {
-  readonly end = '';
+  readonly contentType = events.contentType;
+  readonly heartbeat = events.heartbeat;
+  readonly end = events.end;
   #events = 0;
   #head: Readonly<Record<string, unknown>> = {};
 
-  eventLine = (payload: string): string => {
+  write = (payloads: readonly string[]): string => toFrames(payloads, this.#eventLine);
+
+  #eventLine = (payload: string): string => {
     if (this.#events === 0) {
       const { id, object, created_at, model } = toRecord(toRecord(parseJson(payload))['response']);
       this.#head = { id, object, created_at, model };
@@ -99,10 +128,39 @@ class ResponseStreamForm implements StreamForm {
   };
 }
 
+/** Google's errors, and its streams: server-sent events with `alt=sse`, otherwise a list of JSON objects. */
+const googleForm: ClientForm = {
+  ...chatForm,
+  toError: toGoogleError,
+  openStream: ({ url = '' }) => ({
+    ...(/[?&]alt=sse(?:&|$)/.test(url) ? events : listFraming()),
+    // Its clients fail at comments, but skip white space.
+    heartbeat: '\n',
+    failure: toGoogleError,
+  }),
+};
+
+function listFraming(): Pick<StreamForm, 'contentType' | 'write' | 'end'> {
+  let separator = '[';
+  return {
+    contentType: 'application/json; charset=utf-8',
+    write: (payloads) => {
+      let text = '';
+      for (const payload of payloads) {
+        text += separator + payload;
+        separator = ',\r\n';
+      }
+      return text;
+    },
+    end: () => (separator === '[' ? '[]' : ']'),
+  };
+}
+
 /** The forms of paths that begin like this. */
 const forms: readonly (readonly [string, ClientForm])[] = [
   ['/v1/messages', messagesForm],
   ['/v1/responses', responsesForm],
+  ['/v1beta', googleForm],
 ];
 
 /** The form for this request, also before its route and caller are known. */

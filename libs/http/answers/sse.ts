@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { findClientForm, type StreamForm } from './client-form.ts';
+import { findClientForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -26,9 +26,9 @@ export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stal
 const heartbeatMsDefault = 15_000;
 
 /**
- * Answers with server-sent events. Each batch of payloads is one write, sent immediately. After the
- * source ends, the end of the client's form is sent (`[DONE]`). If the source throws, an error payload is sent instead, because
- * SDKs regard a stream that simply ends as complete. Never throws because of the source or the client.
+ * Answers with a stream in the form of its client, mostly server-sent events. Each batch of payloads is one write, sent
+ * immediately. After the source ends, the form's end is sent (`[DONE]` in OpenAI's). If the source throws, an error payload is
+ * sent and no `[DONE]`, because SDKs regard a stream that simply ends as complete. Never throws because of the source or the client.
  */
 export async function sendEventStream(
   request: IncomingMessage,
@@ -38,12 +38,12 @@ export async function sendEventStream(
 ): Promise<EventStreamOutcome> {
   const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
   response.statusCode = options.status ?? 200;
-  response.setHeader('content-type', 'text/event-stream; charset=utf-8');
+  const form = findClientForm(request).openStream(request);
+  response.setHeader('content-type', form.contentType);
   response.setHeader('cache-control', 'no-cache');
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
 
-  const form = findClientForm(request).openStream();
   const iterator = events[Symbol.asyncIterator]();
   let interrupt: (() => void) | null = null;
   const onClose = (): void => {
@@ -59,7 +59,7 @@ export async function sendEventStream(
       iterator.next().then(resolve, reject);
     });
   const heartbeat = setInterval(() => {
-    if (!response.writableNeedDrain) response.write(': keep-alive\n\n');
+    if (!response.writableNeedDrain) response.write(form.heartbeat);
   }, heartbeatMs);
 
   try {
@@ -68,12 +68,12 @@ export async function sendEventStream(
       if (step === null) break;
       if (step.done === true) {
         response.off('close', onClose);
-        response.end(form.end);
+        response.end(form.end(true));
         return 'completed';
       }
       if (step.value.length === 0) continue;
       heartbeat.refresh();
-      if (response.write(toFrames(step.value, form))) continue;
+      if (response.write(form.write(step.value))) continue;
       if (!(await drained(response, stallTimeoutMs))) break;
     }
     if (response.destroyed) return 'disconnected';
@@ -87,7 +87,7 @@ export async function sendEventStream(
     }
     response.off('close', onClose);
     const failure = form.failure(httpStatus(error), toErrorBody(error, requestId).error, requestId);
-    response.end(toFrames([JSON.stringify(failure)], form));
+    response.end(form.write([JSON.stringify(failure)]) + form.end(false));
     return 'failed';
   } finally {
     clearInterval(heartbeat);
@@ -96,18 +96,4 @@ export async function sendEventStream(
       iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
     }
   }
-}
-
-/**
- * One `data:` frame per payload, after the line that names its event if the form has one. A payload with line breaks becomes
- * several `data:` lines (WHATWG HTML 9.2.6).
- */
-function toFrames(payloads: readonly string[], form: StreamForm): string {
-  let text = '';
-  for (const payload of payloads) {
-    text += form.eventLine(payload);
-    const isOneLine = !payload.includes('\n') && !payload.includes('\r');
-    text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
-  }
-  return text;
 }

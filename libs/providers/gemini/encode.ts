@@ -50,12 +50,16 @@ export function encodeGeminiChat(call: Call, upstream: Upstream): OutboundReques
   return { ...toGeminiRequest(call, upstream, path, body), dropped };
 }
 
+/** POST {base}/models/{model}:{method} with a body in Gemini's own format. */
+export const sendToGemini = (call: Call, upstream: Upstream, method: string, body: Uint8Array): OutboundRequest =>
+  toGeminiRequest(call, upstream, `/${modelPath(call.model)}:${method}`, body);
+
 /** A request of the Gemini API; without a body, a GET. */
 export function toGeminiRequest(
   call: Call,
   { baseUrl, apiKey }: Upstream,
   path: string,
-  body: object | null,
+  body: object | Uint8Array | null,
 ): OutboundRequest {
   const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
   if (apiKey) headers.push('x-goog-api-key', apiKey.reveal());
@@ -66,7 +70,7 @@ export function toGeminiRequest(
     origin,
     path: folder + path,
     headers,
-    body: body === null ? null : Buffer.from(JSON.stringify(body)),
+    body: body === null || body instanceof Uint8Array ? body : Buffer.from(JSON.stringify(body)),
   };
 }
 

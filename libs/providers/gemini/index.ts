@@ -1,10 +1,11 @@
 import type { Provider } from '../provider.ts';
 import { decodeGeminiChat, readGeminiDetails } from './decode.ts';
 import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';
-import { encodeGeminiChat, toGeminiRequest } from './encode.ts';
+import { encodeGeminiChat, sendToGemini, toGeminiRequest } from './encode.ts';
 import { decodeGoogleError } from './errors.ts';
 import { urlsToFetch } from './media.ts';
 import { openGeminiStream } from './stream.ts';
+import { relayCount, relayGenerate } from '../generate-content/relay-generate.ts';
 import { asText, toRecord, toRecords } from '../turns/json-value.ts';
 
 const address = new URL('https://generativelanguage.googleapis.com/v1beta');
@@ -32,6 +33,8 @@ export const gemini: Provider = {
       openStream: openGeminiStream,
       decodeError: decodeGoogleError,
     },
+    generate_content: relayGenerate(sendToGemini),
+    count_content_tokens: relayCount(sendToGemini),
     embeddings: {
       encode: encodeGeminiEmbedding,
       decode: decodeGeminiEmbedding,

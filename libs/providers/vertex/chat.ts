@@ -8,6 +8,7 @@ import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
 import { throughChat } from '../chat/through-chat.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
+import { relayCount, relayGenerate } from '../generate-content/relay-generate.ts';
 import { messageBody, modelOfMessages, relayMessages } from '../messages/relay-messages.ts';
 import { openAiCompatible } from '../openai-compatible.ts';
 import { decodeOpenAiError } from '../openai-error.ts';
@@ -132,6 +133,16 @@ export const vertexCounts = relayMessages(
   },
   { decodeError: decodeVertexError, serves: isClaude },
 );
+
+/** Google's own models on Vertex AI have the API of Gemini. */
+const sendToGoogle = (call: Call, upstream: Upstream, method: string, body: Uint8Array): OutboundRequest =>
+  toVertexRequest(upstream, `${parseVertexModel(call.model).path}:${method}`, body, call.stream);
+const ofGoogle = {
+  decodeError: decodeVertexError,
+  serves: (model: string): boolean => parseVertexModel(model).publisher === 'google',
+};
+export const vertexGenerate = relayGenerate(sendToGoogle, ofGoogle);
+export const vertexCount = relayCount(sendToGoogle, ofGoogle);
 
 /** The OpenAI-compatible endpoint gets the bytes of clients of that format. */
 const openApiChat: Translation = { encode: encodeOpenApi, openStream: passing, decodeError: decodeVertexError };

@@ -2,7 +2,15 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { anthropic } from '../anthropic/index.ts';
 import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { getRegionAddress, ofPublisher } from './address.ts';
-import { decodeVertexError, toVertexRequest, vertexChat, vertexCounts, vertexMessages } from './chat.ts';
+import {
+  decodeVertexError,
+  toVertexRequest,
+  vertexChat,
+  vertexCount,
+  vertexCounts,
+  vertexGenerate,
+  vertexMessages,
+} from './chat.ts';
 import { createTokens } from './fetch-token.ts';
 import { getServiceAccount } from './service-account.ts';
 import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
@@ -43,6 +51,8 @@ export function createVertex(): Provider {
       chat: vertexChat,
       messages: vertexMessages,
       count_tokens: vertexCounts,
+      generate_content: vertexGenerate,
+      count_content_tokens: vertexCount,
       embeddings: {
         encode: encodeVertexEmbedding,
         decode: decodeVertexEmbedding,

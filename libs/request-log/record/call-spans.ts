@@ -32,6 +32,7 @@ const operationNames: Readonly<Record<string, string>> = {
   completions: 'text_completion',
   embeddings: 'embeddings',
   messages: 'chat',
+  generate_content: 'generate_content',
   responses: 'chat',
 };
 /** A batch line can have hundreds of attempts. The last ones show how it ended. */

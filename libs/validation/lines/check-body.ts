@@ -7,6 +7,12 @@ import { CompletionRequest } from '#libs/contracts/calls/completions.ts';
 import { describeBreach, type Breach, type Problem } from '#libs/contracts/calls/describe-issue.ts';
 import { EmbeddingRequest } from '#libs/contracts/calls/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
+import {
+  BatchEmbedContentsRequest,
+  CountTokensRequest,
+  EmbedContentRequest,
+  GenerateContentRequest,
+} from '#libs/contracts/calls/generate-content.ts';
 import { MessageRequest } from '#libs/contracts/calls/messages.ts';
 import { outputBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { ResponseRequest } from '#libs/contracts/calls/responses.ts';
@@ -14,12 +20,24 @@ import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { shortenBody } from './shorten-body.ts';
 
+/** The contracts of bodies: of those that batches can have by their endpoint, of others by a name. */
+export type ContractName =
+  | BatchEndpoint
+  | 'generate_content'
+  | 'count_content_tokens'
+  | 'embed_content'
+  | 'batch_embed_contents';
+
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
 // These bodies are forwarded unchanged. The provider checks the rest.
 const relayed: BodyContract = { schema: z.looseObject({ model: z.string(), ...outputBounds }), breach: () => null };
 
-const contracts: Record<BatchEndpoint, BodyContract> = {
+const contracts: Record<ContractName, BodyContract> = {
+  generate_content: { schema: GenerateContentRequest, breach: () => null },
+  count_content_tokens: { schema: CountTokensRequest, breach: () => null },
+  embed_content: { schema: EmbedContentRequest, breach: () => null },
+  batch_embed_contents: { schema: BatchEmbedContentsRequest, breach: () => null },
   '/v1/chat/completions': { schema: ChatCompletionRequest, breach: chatBreach },
   '/v1/completions': { schema: CompletionRequest, breach: completionBreach },
   '/v1/embeddings': { schema: EmbeddingRequest, breach: () => null },
@@ -29,9 +47,9 @@ const contracts: Record<BatchEndpoint, BodyContract> = {
   '/v1/images/generations': relayed,
 };
 
-const compiled = new Map<BatchEndpoint, ValidateFunction>();
+const compiled = new Map<ContractName, ValidateFunction>();
 
-function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
+function validatorFor(endpoint: ContractName): ValidateFunction {
   const known = compiled.get(endpoint);
   if (known !== undefined) return known;
   const ajv = new Ajv2020({ strict: false, validateFormats: false, validateSchema: false, logger: false });
@@ -45,7 +63,7 @@ function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
  * `body`. The JSON Schema generated from the route's schema checks the structure. If it rejects a body, the route's own
  * schema provides the message (and if that one accepts the body, it is valid).
  */
-export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | null {
+export function checkBody(endpoint: ContractName, body: unknown): Problem | null {
   return findProblem(endpoint, body, 'body');
 }
 
@@ -53,7 +71,7 @@ export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | nul
  * The check for the bodies of a live route. Throws the same errors as `parseWith` of the route's schema, but takes a
  * quarter of its time for a valid body and makes no copy. The schema is compiled when the check is created.
  */
-export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => void {
+export function createBodyCheck(endpoint: ContractName): (body: unknown) => void {
   validatorFor(endpoint);
   return (body) => {
     const problem = findProblem(endpoint, body, '');
@@ -62,7 +80,7 @@ export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => voi
   };
 }
 
-function findProblem(endpoint: BatchEndpoint, body: unknown, at: string): Problem | null {
+function findProblem(endpoint: ContractName, body: unknown, at: string): Problem | null {
   const { schema, breach } = contracts[endpoint];
   const validate = validatorFor(endpoint);
   if (validate(body)) {

@@ -56,6 +56,7 @@ const kept: ReadonlySet<CallOperation> = new Set<CallOperation>([
   'embeddings',
   'messages',
   'responses',
+  'generate_content',
 ]);
 
 /** Bytes in addition to the body: key, head and the entry's own objects. */

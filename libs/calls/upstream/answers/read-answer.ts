@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { memberValue, scanElements, scanMembers } from '#libs/kernel/json/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from '#libs/prices/usage.ts';
+import { readGenerateFinish, readGenerateUsage } from '#libs/providers/generate-content/generate-usage.ts';
 import { readMessageUsage } from '#libs/providers/messages/message-usage.ts';
 import { asRecord, readAnswerUsage, readFinishReason, readResponseEnd } from './usage.ts';
 
@@ -18,57 +19,96 @@ export type AnswerParts = {
   objectId?: string;
 };
 
-/** The list that an answer of each operation must have, even with status 200; of a count, the number. */
+/** The list that an answer of each operation must have, even with status 200; '' for one that has none. */
 export const answerLists: Readonly<Record<Operation, string>> = {
   chat: 'choices',
   completions: 'choices',
   embeddings: 'data',
   messages: 'content',
-  count_tokens: 'input_tokens',
+  count_tokens: '',
+  generate_content: 'candidates',
+  count_content_tokens: '',
   models: 'data',
   responses: 'output',
   moderations: 'results',
   images: 'data',
 };
 
+/** How an answer of an operation is read. `members`: the small top-level members that `read` needs beside the list. */
+type AnswerReader = {
+  members: readonly string[];
+  read: (body: Body) => Omit<AnswerParts, 'hasError' | 'hasList'>;
+  /** Whether an answer can be without its list. Absent: it cannot. */
+  isWithoutList?: (body: Body) => boolean;
+};
+
 type Body = Readonly<Record<string, unknown>>;
 
-/** Where an answer has its usage and the reason why it ended. */
-type Reader = {
-  usage: (body: Body) => Usage | null;
-  finishReason: (body: Body) => string | null;
-  objectId?: (body: Body) => string | null;
+const openAiReader: AnswerReader = {
+  members: ['usage', 'model', 'service_tier'],
+  read: (body) => ({
+    usage: readAnswerUsage(body),
+    model: asText(body['model']),
+    finishReason: readFinishReason(body['choices']),
+  }),
 };
 
-const openAiReader: Reader = {
-  usage: (body) => readAnswerUsage(body),
-  finishReason: ({ choices }) => readFinishReason(choices),
+/** Of an answer that is only a count of tokens. */
+const countReader = (member: string): AnswerReader => ({
+  members: [member],
+  read: () => ({ usage: null, model: null, finishReason: null }),
+  isWithoutList: (body) => typeof body[member] === 'number',
+});
+
+const readers: Readonly<Partial<Record<Operation, AnswerReader>>> = {
+  messages: {
+    members: ['usage', 'model', 'stop_reason'],
+    read: ({ usage, model, stop_reason: reason }) => ({
+      usage: readMessageUsage(usage),
+      model: asText(model),
+      finishReason: asText(reason),
+    }),
+  },
+  responses: {
+    members: ['usage', 'model', 'service_tier', 'status', 'incomplete_details', 'id'],
+    read: (body) => ({
+      ...openAiReader.read(body),
+      finishReason: readResponseEnd(body),
+      ...(typeof body['id'] === 'string' ? { objectId: body['id'] } : {}),
+    }),
+  },
+  count_tokens: countReader('input_tokens'),
+  generate_content: {
+    members: ['usageMetadata', 'modelVersion', 'promptFeedback'],
+    read: (body) => ({
+      usage: readGenerateUsage(body),
+      model: asText(body['modelVersion']),
+      finishReason: readGenerateFinish(body),
+    }),
+    // A blocked prompt has no candidates.
+    isWithoutList: (body) => asRecord(body['promptFeedback'])['blockReason'] !== undefined,
+  },
+  count_content_tokens: countReader('totalTokens'),
 };
 
-/** The readers of operations whose answers are not like those of chat completions. */
-const readers: Readonly<Partial<Record<Operation, Reader>>> = {
-  messages: { usage: ({ usage }) => readMessageUsage(usage), finishReason: (body) => asText(body['stop_reason']) },
-  responses: { usage: openAiReader.usage, finishReason: readResponseEnd, objectId: ({ id }) => asText(id) },
-};
+const readerFor = (operation: Operation): AnswerReader => readers[operation] ?? openAiReader;
 
 /** Returns the parts of a parsed answer. */
 export function partsOf(operation: Operation, value: unknown): AnswerParts {
   const body = asRecord(value);
-  const { error, model } = body;
-  const found = body[answerLists[operation]];
-  const reader = readers[operation] ?? openAiReader;
-  const objectId = reader.objectId?.(body) ?? null;
+  const { error } = body;
+  const { read, isWithoutList } = readerFor(operation);
   return {
     hasError: error !== undefined && error !== null,
-    hasList: operation === 'count_tokens' ? typeof found === 'number' : Array.isArray(found),
-    usage: reader.usage(body),
-    model: asText(model),
-    finishReason: reader.finishReason(body),
-    ...(objectId === null ? {} : { objectId }),
+    hasList: Array.isArray(body[answerLists[operation]]) || isWithoutList?.(body) === true,
+    ...read(body),
   };
 }
 
 const asText = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+
+/** The member of the first item of a list that has the finish reason. */
+const finishMembers: Readonly<Record<string, string>> = { choices: 'finish_reason', candidates: 'finishReason' };
 
 /**
  * Returns the parts of an answer's bytes. Only the few small members are parsed, because embeddings of 60 MB would take
@@ -94,21 +134,13 @@ export function scanParts(
     const list = answerLists[operation];
     const raw = values.get(list);
     const isList = raw?.[0] === 0x5b;
-    const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
-    const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
-    const read = {
-      error: parse('error'),
-      usage: parse('usage'),
-      model: parse('model'),
-      service_tier: parse('service_tier'),
-      stop_reason: parse('stop_reason'),
-      status: parse('status'),
-      incomplete_details: parse('incomplete_details'),
-      id: parse('id'),
-    };
+    const reasonName = finishMembers[list];
+    const first = isList && reasonName !== undefined ? scanElements(raw).next().value : undefined;
+    const found = first?.[0] === 0x7b && reasonName !== undefined ? memberValue(first, reasonName) : undefined;
+    const members = ['error', ...readerFor(operation).members];
     const parts = partsOf(operation, {
-      ...read,
-      [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,
+      ...Object.fromEntries(members.map((name) => [name, parse(name)])),
+      [list]: isList ? [reasonName === undefined ? {} : { [reasonName]: JSON.parse(textOf(found) ?? 'null') }] : null,
     });
     return { ...parts, error: textOf(values.get('error')) };
   } catch {

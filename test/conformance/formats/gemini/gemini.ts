@@ -2,6 +2,7 @@ import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
 import { unescapePath } from '#apps/simulator/wire/unescape-path.ts';
 import { Refusal, type Call, type Received, type Route, type WireFormat } from '#apps/simulator/wire/wire-format.ts';
 import { batchEmbedCall, embedCall } from './embed-content.ts';
+import { countCall } from './count-tokens.ts';
 import { generateCall } from './generate-content.ts';
 import { googleError } from './google-error.ts';
 import { eventForm } from './streams.ts';
@@ -12,6 +13,7 @@ const operations: Record<string, (received: Received, model: string) => Call> = 
   streamGenerateContent: (received, model) => generateCall(received, model, 'gemini', true),
   embedContent: embedCall,
   batchEmbedContents: batchEmbedCall,
+  countTokens: countCall,
 };
 
 /** The API of generativelanguage.googleapis.com. */

@@ -2,6 +2,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { anthropic } from '#apps/simulator/wire/anthropic/anthropic.ts';
 import { messagesCall } from '#apps/simulator/wire/anthropic/messages.ts';
 import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
+import { countCall } from '../gemini/count-tokens.ts';
 import { generateCall } from '../gemini/generate-content.ts';
 import { googleError, refuseFlaw } from '../gemini/google-error.ts';
 import { eventForm, googleJson } from '../gemini/streams.ts';
@@ -24,6 +25,7 @@ const operations: Record<string, Record<string, Operation>> = {
     generateContent: (received, model) => generateCall(received, model, 'vertex', false),
     streamGenerateContent: (received, model) => generateCall(received, model, 'vertex', true),
     predict: predictCall,
+    countTokens: countCall,
   },
   anthropic: {
     rawPredict: (received, model) => claudeCall(received, model, false),

@@ -24,6 +24,7 @@ const operationsWithTexts: ReadonlySet<CallOperation> = new Set<CallOperation>([
   'completions',
   'responses',
   'messages',
+  'generate_content',
 ]);
 /** Bodies are copied in one step. Checks of texts read up to two million characters. */
 const bodyBytesMax = 16_777_216;

@@ -24,23 +24,48 @@ export const noTexts: CallTexts = { said: [], measured: [], unreadable: null };
 
 /** Returns the texts of a whole answer; none for an answer without choices (embeddings). */
 export function outputTexts(operation: CallOperation, body: Body): CallTexts {
-  const outputs =
-    operation === 'responses'
-      ? [listOf(body['output']).map(asRecord)]
-      : operation === 'messages'
-        ? [
-            [
-              ...listOf(body['content']).map(asRecord).map(toSaid),
-              { refusal: asRecord(body['stop_details'])['explanation'] },
-            ],
-          ]
-        : listOf(body['choices'])
-            .map(asRecord)
-            .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);
+  const outputs = (outputReaders[operation] ?? choicesOf)(body);
   return {
     said: outputs.map((messages) => messages.flatMap(saidIn).join('\n')),
     measured: outputs.map((messages) => messages.map(textOfMessage).filter(Boolean).join('\n')),
     unreadable: null,
+  };
+}
+
+/** The outputs of an answer, each with its messages. */
+type OutputReader = (body: Body) => Body[][];
+
+const choicesOf: OutputReader = (body) =>
+  listOf(body['choices'])
+    .map(asRecord)
+    .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);
+
+const outputReaders: Readonly<Partial<Record<CallOperation, OutputReader>>> = {
+  responses: (body) => [listOf(body['output']).map(asRecord)],
+  messages: (body) => [
+    [...listOf(body['content']).map(asRecord).map(toSaid), { refusal: asRecord(body['stop_details'])['explanation'] }],
+  ],
+  generate_content: (body) =>
+    listOf(body['candidates'])
+      .map(asRecord)
+      .map((candidate) => [candidateToSaid(candidate)]),
+};
+
+/** A candidate of Google's generateContent as a message. Its text can be in several parts. */
+function candidateToSaid({ content, finishMessage }: Body): Body {
+  const parts = listOf(asRecord(content)['parts']).map(asRecord);
+  const join = (isThought: boolean): string =>
+    parts
+      .map(({ text, thought }) => ((thought === true) === isThought && typeof text === 'string' ? text : ''))
+      .join('');
+  const calls = parts.map(({ functionCall }) => asRecord(functionCall)).filter(({ name }) => name !== undefined);
+  const code = parts.map(({ executableCode }) => asRecord(executableCode)['code']).filter((text) => text !== undefined);
+  return {
+    content: join(false),
+    reasoning: join(true),
+    refusal: finishMessage,
+    output: code.map((text) => ({ text })),
+    tool_calls: calls.map(({ name, args }) => ({ name, arguments: JSON.stringify(args ?? {}) })),
   };
 }
 

@@ -45,13 +45,20 @@ const inputNames: Readonly<Partial<Record<CallOperation, string>>> = {
 
 /** A conversation is measured by its last message. */
 function measuredIn(operation: CallOperation, body: Body): string[] {
-  const messages = operation === 'responses' ? body['input'] : body['messages'];
+  const messages = body[conversationNames[operation] ?? 'messages'];
   const last = listOf(messages).at(-1);
   if (last === undefined) return [];
   const reader = new Reader();
-  reader.readMember('content', typeof last === 'string' ? last : (last as Body | null)?.['content']);
+  const { content, parts } = (typeof last === 'string' ? { content: last } : (last ?? {})) as Body;
+  reader.readMember('content', content ?? parts);
   return [reader.text()];
 }
+
+/** The member that has the conversation. */
+const conversationNames: Readonly<Partial<Record<CallOperation, string>>> = {
+  responses: 'input',
+  generate_content: 'contents',
+};
 
 /** Collects the strings of values. */
 class Reader {
@@ -182,7 +189,14 @@ const specifiedNames: ReadonlySet<string> = new Set([
     prefixItems enum const default examples nullable anyOf oneOf allOf not if then else additionalProperties
     patternProperties propertyNames minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength
     pattern minItems maxItems uniqueItems contains minProperties maxProperties additionalItems $ref $defs definitions
-    $schema $id $anchor $comment deprecated readOnly writeOnly syntax definition grammar`),
+    $schema $id $anchor $comment deprecated readOnly writeOnly syntax definition grammar
+    functionCall functionResponse args response thought thoughtSignature executableCode codeExecutionResult
+    function_response thought_signature executable_code code_execution_result mimeType mime_type fileUri file_uri
+    systemInstruction system_instruction functionDeclarations function_declarations parametersJsonSchema
+    generationConfig generation_config toolConfig tool_config functionCallingConfig function_calling_config
+    allowedFunctionNames allowed_function_names safetySettings safety_settings category threshold labels
+    thinkingConfig thinking_config includeThoughts thinkingLevel maxOutputTokens stopSequences responseMimeType
+    response_mime_type responseSchema response_schema responseJsonSchema response_json_schema propertyOrdering`),
 ]);
 
 /** Members whose value is one of a few words of the API. Any other value counts as the caller's. */
@@ -193,7 +207,8 @@ const optionValues: ReadonlySet<string> = new Set([
   ...mediaTypes,
   ...readableTypes,
   ...wordsOf(`
-    system developer user assistant tool function
+    system developer user assistant tool function model AUTO ANY NONE VALIDATED
+    OBJECT ARRAY STRING NUMBER INTEGER BOOLEAN
     object array string number integer boolean null custom grammar json_object json_schema ephemeral approximate
     web_search web_search_preview file_search code_interpreter image_generation mcp local_shell shell apply_patch
     computer_use_preview url_citation file_citation search open_page find exec exit content enabled disabled adaptive

@@ -1,5 +1,6 @@
 import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
+import { CandidateBuilder } from './candidate-builder.ts';
 import { MessageBuilder } from './message-builder.ts';
 import { ResponseBuilder } from './response-builder.ts';
 
@@ -35,6 +36,7 @@ export type StreamAnswerBuilder = {
 const builders: Readonly<Partial<Record<CallOperation, () => StreamAnswerBuilder>>> = {
   messages: () => new MessageBuilder(charsMax),
   responses: () => new ResponseBuilder(charsMax),
+  generate_content: () => new CandidateBuilder(charsMax),
 };
 
 export const buildStreamAnswer = (operation: CallOperation): StreamAnswerBuilder =>

@@ -16,6 +16,7 @@ import { estimateStreamed } from '../estimate-usage.ts';
 import { EventMemory } from './event-memory.ts';
 import { plausibleUsage, type UsedBy } from '../plausible-usage.ts';
 import type { Faults } from '../../provider-faults.ts';
+import { GenerateMeter } from './generate-meter.ts';
 import { MessageMeter } from './message-meter.ts';
 import { ResponseMeter } from './response-meter.ts';
 import { openSseFraming } from './sse-framing.ts';
@@ -39,6 +40,7 @@ type Options = {
 const meters: Readonly<Partial<Record<Operation, () => StreamMeter>>> = {
   messages: () => new MessageMeter(),
   responses: () => new ResponseMeter(),
+  generate_content: () => new GenerateMeter(),
 };
 
 /** The errors with which a complete stream can end. */
