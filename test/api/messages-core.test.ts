@@ -109,6 +109,13 @@ describe('a plan', () => {
   });
 });
 
+test('a large answer, which is read in a thread, is translated too', async () => {
+  const text = 'word '.repeat(100_000);
+  upstream.script(say(text));
+  const message = (await (await send(ask())).json()) as Message;
+  expect(message).toMatchObject({ type: 'message', content: [{ type: 'text', text }] });
+});
+
 describe('a stream', () => {
   test('is in the client’s format, and recorded with its usage', async () => {
     upstream.script(streamOf(payloads));
