@@ -259,8 +259,10 @@ test("what clients put on every call passes, and a provider's query is left to t
   const body = { model: '@scripted/gpt-test', messages };
   await postJson(platform, '/chat/completions?api-version=1', body);
   expect(upstream.requests.at(-1)?.path).toMatch(/\/chat\/completions$/);
-  await postJson(platform, '/responses?include[]=a&include[]=b', { model: '@scripted/gpt-test', input: 'a' });
-  expect(upstream.requests.at(-1)?.path).toMatch(/\/responses\?include\[\]=a&include\[\]=b$/);
+  await fetch(`${platform.baseUrl}/responses/resp_1?include[]=a&include[]=b`, {
+    headers: { authorization: `Bearer ${platform.adminKey}`, 'x-gateway-virtual-key': 'scripted' },
+  });
+  expect(upstream.requests.at(-1)?.path).toMatch(/\/responses\/resp_1\?include\[\]=a&include\[\]=b$/);
 });
 
 test('a part of a form with the name of a prototype is named', async () => {
