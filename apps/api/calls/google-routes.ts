@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { Request, Response } from 'express';
 import type { Outcome } from '#libs/calls/call.ts';
+import { findListedModels, type PublicModelRecords } from '#libs/credentials/configs/public-models.ts';
 import { listModels, type ModelDeps } from '#libs/credentials/list-models.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import {
@@ -175,11 +176,15 @@ const ListQuery = z.object({
 });
 
 /** The models of `GET /v1/models` in Google's form. */
-export function googleModelRoutes(deps: ModelDeps): Route[] {
+export function googleModelRoutes(deps: ModelDeps & { snapshot: PublicModelRecords }): Route[] {
   const read = { method: 'GET', tag: 'Google', scope: 'models.read' } as const;
   const modelsFor = async (request: Request, response: Response) => {
-    const { workspaceId, defaults } = getCaller(request);
-    const wanted = { workspaceId, credentials: readCredentials(request.headers), defaults };
+    const { workspaceId, defaults, keyId, principal } = getCaller(request);
+    const credentials = readCredentials(request.headers);
+    const caller = { workspaceId, keyId, role: principal.role };
+    const listed = findListedModels(deps.snapshot, { credentials, defaults, caller });
+    if (listed !== null) return listed.map(({ name }) => toGoogleModel(name));
+    const wanted = { workspaceId, credentials, defaults };
     return (await listModels(deps, wanted, abortWhenClientLeaves(response).signal)).map(({ id }) => toGoogleModel(id));
   };
   const list: Route = {
@@ -187,7 +192,7 @@ export function googleModelRoutes(deps: ModelDeps): Route[] {
     path: '/v1beta/models',
     operationId: 'listGoogleModels',
     summary: "List the models that the key can use in Google's format",
-    description: 'The models of `GET /v1/models`, as `models/@virtual-key/model`.',
+    description: 'The models of `GET /v1/models`, such as `models/@virtual-key/model`.',
     errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
     responses: { 200: { description: 'The models.', schema: GoogleModelList } },
     ...withInput({ query: ListQuery, headers: credentialHeaders }, async ({ query }, request, response) => {
