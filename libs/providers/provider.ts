@@ -10,8 +10,8 @@ import type { TurnRequest } from './turns/turn-request.ts';
 
 /**
  * The path of each operation below `/v1`. `messages` and `count_tokens` are Anthropic's, the others are OpenAI's; `moderations`
- * and `images` belong to pass-through areas, and so do the other paths of `responses`. Of Google's operations, it is how their
- * paths end.
+ * and `images` belong to pass-through areas, and so do the other paths of `responses`. For Google's operations, it is the end
+ * of their paths.
  */
 export const operationPaths = {
   chat: '/chat/completions',

@@ -227,7 +227,7 @@ describe.each(wireKeys)('$provider', ({ provider, model, prefix, embeddings }) =
     });
     await stream.next();
     controller.abort();
-    await expect(stream.next()).rejects.toThrow();
+    await expect(stream.next()).rejects.toThrow('abort');
     expect(await rowsOf(traceId)).toMatchObject([{ operation: 'generate_content', status: 499 }]);
   });
 });

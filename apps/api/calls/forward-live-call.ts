@@ -29,7 +29,7 @@ export type LiveBody = {
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
 };
 
-/** A body as it is forwarded: the client's own, or one that was made of it. */
+/** A body as it is forwarded: the client's bytes, or what they were converted to. */
 export type LiveInput = { head: LiveBody; bytes: Buffer; parse: () => Json };
 
 type Json = Readonly<Record<string, unknown>>;

@@ -58,7 +58,7 @@ function readInstructions(body: Json): Conversation['system'] {
   });
 }
 
-/** Results become turns of their own. The parts between two of them stay together. */
+/** Results become separate turns. The parts between two of them stay together. */
 function readUser(list: readonly Part[], param: string, state: State): Turn[] {
   const turns: Turn[] = [];
   let parts: ContentPart[] = [];

@@ -177,6 +177,7 @@ function chooseTools(
       return { tools, toolChoice: 'auto' };
     case 'VALIDATED':
       return { tools: allowed, toolChoice: 'auto' };
+    case undefined:
     default:
       return { tools, toolChoice: undefined };
   }

@@ -7,7 +7,7 @@ import { type Json, asNumber, asText, compact, parseJson, toRecord, toRecords } 
 import { readMedia } from '../turns/media.ts';
 import { writeHidden, writePartSignature } from './part-signature.ts';
 
-/** Google's finish reasons (ai.google.dev/api/generate-content#FinishReason). It has none of its own for tool calls. */
+/** Google's finish reasons (ai.google.dev/api/generate-content#FinishReason). None of them means tool calls. */
 const finishReasons: Readonly<Record<FinishReason, string>> = {
   stop: 'STOP',
   length: 'MAX_TOKENS',

@@ -7,7 +7,7 @@ const depthMax = 64;
 /** Counts, which Google's clients write as text because they have 64 bits. */
 const counts = ['minItems', 'maxItems', 'minLength', 'maxLength', 'minProperties', 'maxProperties'] as const;
 const plain = ['title', 'description', 'pattern', 'minimum', 'maximum', 'default', 'enum'] as const;
-/** Formats that JSON Schema has, too. Those of numbers (`int64`, `double`) are not among them. */
+/** Formats that JSON Schema has, too. They do not include those for numbers (`int64`, `double`). */
 const formats: ReadonlySet<unknown> = new Set(['date-time', 'date', 'time', 'duration']);
 
 /**

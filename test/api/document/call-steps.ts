@@ -128,6 +128,12 @@ export const callSteps: readonly Step[] = [
   },
   { id: 'createAnthropicMessage', varies: ['text'] },
   { id: 'countMessageTokens' },
+  ...['generateContent', 'streamGenerateContent', 'countContentTokens', 'embedContent', 'batchEmbedContents'].map(
+    (id) => ({
+      id,
+      params: { model: '@simulator/gpt-4o' },
+    }),
+  ),
   { id: 'listModels' },
   { id: 'retrieveModel', params: { model: '@simulator/gpt-4o' } },
   { id: 'createModeration' },

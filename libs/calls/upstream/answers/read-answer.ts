@@ -34,7 +34,7 @@ export const answerLists: Readonly<Record<Operation, string>> = {
   images: 'data',
 };
 
-/** How an answer of an operation is read. `members`: the small top-level members that `read` needs beside the list. */
+/** How an answer of an operation is read. `members`: the small top-level members that `read` needs in addition to the list. */
 type AnswerReader = {
   members: readonly string[];
   read: (body: Body) => Omit<AnswerParts, 'hasError' | 'hasList'>;
@@ -53,7 +53,7 @@ const openAiReader: AnswerReader = {
   }),
 };
 
-/** Of an answer that is only a count of tokens. */
+/** Reads an answer that is only a count of tokens. */
 const countReader = (member: string): AnswerReader => ({
   members: [member],
   read: () => ({ usage: null, model: null, finishReason: null }),
