@@ -1,7 +1,12 @@
 import { z } from 'zod';
 import type { Request, Response } from 'express';
 import type { Outcome } from '#libs/calls/call.ts';
-import { findListedModels, type PublicModelRecords } from '#libs/credentials/configs/public-models.ts';
+import {
+  findListedModels,
+  findUsableModel,
+  type ModelCaller,
+  type PublicModelRecords,
+} from '#libs/credentials/configs/public-models.ts';
 import { listModels, type ModelDeps } from '#libs/credentials/list-models.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import {
@@ -178,14 +183,21 @@ const ListQuery = z.object({
 /** The models of `GET /v1/models` in Google's form. */
 export function googleModelRoutes(deps: ModelDeps & { snapshot: PublicModelRecords }): Route[] {
   const read = { method: 'GET', tag: 'Google', scope: 'models.read' } as const;
-  const modelsFor = async (request: Request, response: Response) => {
-    const { workspaceId, defaults, keyId, principal } = getCaller(request);
+  const providerModels = async (request: Request, response: Response): Promise<string[]> => {
+    const { workspaceId, defaults } = getCaller(request);
+    const wanted = { workspaceId, credentials: readCredentials(request.headers), defaults };
+    return (await listModels(deps, wanted, abortWhenClientLeaves(response).signal)).map(({ id }) => id);
+  };
+  const callerOfModels = (request: Request): ModelCaller => {
+    const { workspaceId, keyId, principal } = getCaller(request);
+    return { workspaceId, keyId, role: principal.role };
+  };
+  /** null: the models of providers are listed. */
+  const publicModels = (request: Request): string[] | null => {
+    const { defaults } = getCaller(request);
     const credentials = readCredentials(request.headers);
-    const caller = { workspaceId, keyId, role: principal.role };
-    const listed = findListedModels(deps.snapshot, { credentials, defaults, caller });
-    if (listed !== null) return listed.map(({ name }) => toGoogleModel(name));
-    const wanted = { workspaceId, credentials, defaults };
-    return (await listModels(deps, wanted, abortWhenClientLeaves(response).signal)).map(({ id }) => toGoogleModel(id));
+    const listed = findListedModels(deps.snapshot, { credentials, defaults, caller: callerOfModels(request) });
+    return listed?.map(({ name }) => name) ?? null;
   };
   const list: Route = {
     ...read,
@@ -197,7 +209,7 @@ export function googleModelRoutes(deps: ModelDeps & { snapshot: PublicModelRecor
     responses: { 200: { description: 'The models.', schema: GoogleModelList } },
     ...withInput({ query: ListQuery, headers: credentialHeaders }, async ({ query }, request, response) => {
       const { pageSize = 1_000, pageToken = '0' } = query;
-      const models = await modelsFor(request, response);
+      const models = (publicModels(request) ?? (await providerModels(request, response))).map(toGoogleModel);
       const end = Number(pageToken) + pageSize;
       const next = end < models.length ? { nextPageToken: String(end) } : {};
       response.json({ models: models.slice(Number(pageToken), end), ...next });
@@ -214,13 +226,14 @@ export function googleModelRoutes(deps: ModelDeps & { snapshot: PublicModelRecor
     ...withInput(
       { params: z.object({ model: z.string() }), headers: credentialHeaders },
       async (_input, request, response) => {
-        const name = `models/${readModel(request)}`;
-        const model = (await modelsFor(request, response)).find((each) => each.name === name);
-        if (!model) {
-          const message = `The model '${name}' does not exist or you do not have access to it.`;
+        const name = readModel(request);
+        if (!name.startsWith('@') && publicModels(request) !== null) {
+          findUsableModel(deps.snapshot, name, callerOfModels(request));
+        } else if (!(await providerModels(request, response)).includes(name)) {
+          const message = `The model 'models/${name}' does not exist or you do not have access to it.`;
           throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
         }
-        response.json(model);
+        response.json(toGoogleModel(name));
       },
     ),
   };
