@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** The methods of Google's models that have routes here. */
-export const googleMethods = [
+const googleMethods = [
   'generateContent',
   'streamGenerateContent',
   'countTokens',

@@ -269,7 +269,8 @@ describe('the routes', () => {
     const openAi = { headers: { authorization: `Bearer ${platform.adminKey}` } };
     const { data } = (await (await fetch(`${origin}/v1/models`, openAi)).json()) as { data: { id: string }[] };
     expect(names).toEqual(data.map(({ id }) => `models/${id}`));
-    expect(await read(`/v1beta/models/${model}`)).toMatchObject({ name: `models/${model}`, displayName: model });
+    const listed = '@simulator/sim-text';
+    expect(await read(`/v1beta/models/${listed}`)).toMatchObject({ name: `models/${listed}`, displayName: listed });
     expect(await read('/v1beta/models/@simulator/missing')).toMatchObject({
       error: { code: 404, status: 'NOT_FOUND' },
     });
