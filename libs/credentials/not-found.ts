@@ -76,7 +76,7 @@ const lengthMax = 64;
 const differencesMax = 12;
 
 /** Returns the up to three names that differ least from a name (by Levenshtein distance), the most similar first. */
-export function nearestNames(wanted: string, names: readonly string[]): string[] {
+function nearestNames(wanted: string, names: readonly string[]): string[] {
   const shortened = (name: string): string => name.slice(0, lengthMax).toLowerCase();
   const given = shortened(wanted);
   return names

@@ -72,6 +72,11 @@ export const agents: readonly Agent[] = [
       GEMINI_CLI_TRUST_WORKSPACE: 'true',
     }),
     args: (task) => ['-p', task, '--yolo', '-m', model],
+    prepare: async ({ home }) => {
+      const settings = { security: { auth: { selectedType: 'gemini-api-key' } } };
+      await mkdir(path.join(home, '.gemini'));
+      await writeFile(path.join(home, '.gemini/settings.json'), JSON.stringify(settings));
+    },
   },
   {
     name: 'opencode',

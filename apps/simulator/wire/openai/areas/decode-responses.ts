@@ -27,7 +27,9 @@ export function decodeResponses({ json, text }: Received): Asked {
     return wrongType('input', 'a string or an array of items', input);
   const items: unknown[] = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
   const last = items.at(-1);
-  const spoken = items.findLast((item) => isObject(item) && item['role'] === 'user');
+  const spokenAt = items.findLastIndex((item) => isObject(item) && item['role'] === 'user');
+  const spoken = items[spokenAt];
+  const isResult = (item: unknown): boolean => isObject(item) && resultTypes.has(item['type']);
   const tools = readTools(json['tools']);
   return {
     model,
@@ -37,7 +39,8 @@ export function decodeResponses({ json, text }: Received): Asked {
     ask: {
       hash: hashText(`${model}\n${JSON.stringify([json['instructions'] ?? null, input])}`),
       lastUserText: isObject(spoken) ? asText(spoken['content']) : '',
-      endsWithToolResult: isObject(last) && resultTypes.has(last['type']),
+      endsWithToolResult: isResult(last),
+      toolResults: items.slice(spokenAt + 1).filter(isResult).length,
       rawBody: text,
       promptTokens: countTokens(JSON.stringify(input)) + countTokens(optionalText(json['instructions']) ?? ''),
       choiceCount: 1,
