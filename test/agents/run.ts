@@ -74,12 +74,17 @@ let failed = 0;
 try {
   const key = (await readFile(path.join(dataDir, 'admin.key'), 'utf8')).trim();
   const root = sluice.baseUrl.replace(/\/v1$/, '');
-  const created = await fetch(`${root}/v1/public-models`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ name: model, targets: [{ provider: '@simulator', model: 'sim-agent' }] }),
-  });
-  if (!created.ok) throw new Error(`the model was not created: ${created.status} ${await created.text()}`);
+  const ask = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const method = body === undefined ? 'GET' : 'POST';
+    const answer = await fetch(`${root}/v1${path}`, { method, headers, ...(body && { body: JSON.stringify(body) }) });
+    if (!answer.ok) throw new Error(`${path} answered ${answer.status}: ${await answer.text()}`);
+    return (await answer.json()) as Record<string, unknown>;
+  };
+  // A provider that has only chat completions, so that every other dialect is translated.
+  const { custom_host: host } = await ask('/virtual-keys/simulator');
+  await ask('/virtual-keys', { name: 'Chat only', slug: 'chat', provider: 'cerebras', key: 'x', custom_host: host });
+  await ask('/public-models', { name: model, targets: [{ provider: '@chat', model: 'sim-agent' }] });
   for (const agent of chosen) {
     const { ok, note } = await runAgent(agent, { root, key });
     process.stdout.write(`${ok ? 'ok    ' : 'FAILED'} ${agent.name} ${agent.version} (${agent.dialect}) ${note}\n`);

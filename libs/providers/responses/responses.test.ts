@@ -85,6 +85,13 @@ describe('a request', () => {
     });
   });
 
+  test('that offers web search, as Codex always does, gets on without it, and the client hears of it', () => {
+    const tools = [{ type: 'function', name: 'f' }, { type: 'web_search' }];
+    const { sent, dropped } = send('deepseek', { input: 'Hi', tools });
+    expect(sent['tools']).toMatchObject([{ type: 'function', function: { name: 'f' } }]);
+    expect(dropped).toEqual(['tools[1]']);
+  });
+
   test.each<[object, string]>([
     [{ input: [{ type: 'computer_call', id: 'x' }] }, 'input[0].type'],
     [

@@ -33,7 +33,7 @@ export type Tools = {
 
 /**
  * Reads the tools of a request, and those that Codex adds as items of the input (`additional_tools`). Tools in a namespace get
- * its name as well, and a custom tool becomes a function with one text. Adds the names of ignored members to `hints`. Throws
+ * its name as well, and a custom tool becomes a function with one text. Adds ignored members and web search to `hints`. Throws
  * invalid_request for two tools with the same name, and `unsupported_parameter` for tools that run at OpenAI or that it
  * defines.
  */
@@ -65,7 +65,14 @@ function addTool(found: Map<string, NamedTool>, one: NamedTool): void {
   found.set(one.tool.name, one);
 }
 
+/** Codex offers this tool with every request. Without it, the model answers from what it knows; other hosted tools have the client's data. */
+const isWebSearch = (type: unknown): boolean => typeof type === 'string' && type.startsWith('web_search');
+
 function readTool(raw: Json, param: string, hints: string[]): NamedTool[] {
+  if (isWebSearch(raw['type'])) {
+    hints.push(param);
+    return [];
+  }
   if (raw['type'] !== 'namespace') return [readOne(raw, null, param, hints)];
   const namespace = asText(raw['name']) ?? '';
   return toRecords(raw['tools']).map((inner, index) => readOne(inner, namespace, `${param}.tools[${index}]`, hints));
