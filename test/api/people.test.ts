@@ -624,7 +624,7 @@ test('the metadata and the config of a workspace go under those of its keys', as
   const chat = { model: 'sim-small', messages: [{ role: 'user', content: 'Hi' }] };
   // Only the key of the user goes by the config, without which the call has no target.
   expect((await ask('POST', '/chat/completions', chat, user.key)).status).toBe(200);
-  expect((await ask('POST', '/chat/completions', chat, service.body['key'])).status).toBe(400);
+  expect((await ask('POST', '/chat/completions', chat, service.body['key'])).status).toBe(404);
   const named = { ...chat, model: '@usual/sim-small' };
   expect((await ask('POST', '/chat/completions', named, service.body['key'])).status).toBe(200);
   const { pool } = platform.database;

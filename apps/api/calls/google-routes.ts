@@ -91,7 +91,9 @@ export function googleCallRoutes(deps: LiveDeps): Route[] {
         'With `alt=sse`, the answer is sent as server-sent events, otherwise as a JSON list. A stream that breaks off ends ' +
         "with an error in Google's format.",
       example: question,
-      responses: { 200: { ...answer, streams: true } },
+      responses: {
+        200: { description: 'The pieces of the answer.', schema: z.array(GenerateContentResponse), streams: true },
+      },
     }),
     liveRoute(deps, {
       ...shared,
