@@ -106,7 +106,10 @@ describe('a request', () => {
     expect(sent(encode({ messages }))).toMatchObject({ reasoning_content: 'hm' });
     expect(sent(encode({ messages }, 'other'))).not.toHaveProperty('reasoning_content');
     expect(encode({ messages }, 'other').dropped).toEqual(['reasoning']);
-    const finished = encode({ messages: [...messages, { role: 'user', content: 'and?' }] });
+    const more = { role: 'user', content: 'and?' };
+    // Agents add a message to the results.
+    expect(sent(encode({ messages: [...messages, more] }))).toMatchObject({ reasoning_content: 'hm' });
+    const finished = encode({ messages: [...messages, { role: 'assistant', content: 'Done.' }, more] });
     expect(sent(finished)).not.toHaveProperty('reasoning_content');
     expect(finished.dropped).toEqual(['reasoning']);
   });
@@ -206,6 +209,21 @@ describe('an answer', () => {
     ]);
     expect(chunks.at(-1)).toMatchObject({ usage });
     expect([done, error]).toEqual([true, null]);
+  });
+
+  test.each([
+    ['choices', { choices: [{ index: 128, delta: { content: 'x' } }] }],
+    [
+      'calls',
+      {
+        choices: [
+          { delta: { tool_calls: Array.from({ length: 1_025 }, (_call, index) => ({ index, id: `c${index}` })) } },
+        ],
+      },
+    ],
+  ])('with more %s than any model has is refused, because each takes memory', (what, chunk) => {
+    const decoder = translation.openStream?.(loose);
+    expect(() => decoder?.push({ data: JSON.stringify(chunk) })).toThrow(`${what} in one answer`);
   });
 
   test('that is an error in the stream is one', () => {

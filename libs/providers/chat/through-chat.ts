@@ -138,6 +138,7 @@ function translateChunks(
     const payloads: string[] = [];
     for (const choice of toRecords(chunk['choices'])) {
       const index = asCount(choice['index']);
+      if (index >= choicesMax) throw tooMany(`${choicesMax} choices`);
       let reader = choices.get(index);
       if (reader === undefined) choices.set(index, (reader = new ChunkReader(answer.choice(index))));
       payloads.push(...reader.read(choice));
@@ -165,8 +166,16 @@ function translateChunks(
   };
 }
 
-/** How many choices and calls one stream can have. */
+/** A stream can name any numbers, and each takes memory until its end. OpenAI's highest `n` is 128. */
+const choicesMax = 128;
 const callsMax = 1_024;
+
+const tooMany = (what: string): GatewayError =>
+  new GatewayError(
+    'provider_failed',
+    'upstream_invalid_response',
+    `The provider returned more than ${what} in one answer.`,
+  );
 
 /** Reads the deltas of one choice. Pieces of one kind that follow each other are one block. */
 class ChunkReader {
@@ -204,10 +213,7 @@ class ChunkReader {
     const { name, arguments: written } = toRecord(called['function']);
     const fragment = asText(written) ?? '';
     if (this.#calls.has(index)) return this.#writer.toolArguments(index, fragment);
-    if (this.#calls.size >= callsMax) {
-      const problem = `The provider called more than ${callsMax} tools in one answer.`;
-      throw new GatewayError('provider_failed', 'upstream_invalid_response', problem);
-    }
+    if (this.#calls.size >= callsMax) throw tooMany(`${callsMax} calls`);
     this.#calls.add(index);
     this.#kind = null;
     const id = asText(called['id']) ?? `call_${index}`;
