@@ -10,7 +10,7 @@ export type ErrorText = { message: string; type: string; param: string | null; c
 /** The part of a form that one stream uses. */
 export type StreamForm = {
   readonly contentType: string;
-  /** What is sent when there is no event for long. */
+  /** Sent while the source is silent, so that proxies keep the connection open. */
   readonly heartbeat: string;
   readonly write: (payloads: readonly string[]) => string;
   /** The payload that ends a stream that broke off. */

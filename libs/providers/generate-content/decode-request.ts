@@ -1,4 +1,4 @@
-import { isClosedSchema } from '../messages/closed-schema.ts';
+import { isClosedSchema } from '../turns/closed-schema.ts';
 import { type Json, asNumber, asText, compact, toRecord } from '../turns/json-value.ts';
 import {
   type ResponseFormat,

@@ -1,4 +1,4 @@
-import { type Json, toRecord, toRecords } from '../turns/json-value.ts';
+import { type Json, toRecord, toRecords } from './json-value.ts';
 
 /** Keywords that strict modes of other providers refuse. */
 const openKeywords = ['oneOf', 'allOf', 'not', 'if', 'patternProperties', 'dependentSchemas', 'dependentRequired'];
