@@ -13,7 +13,8 @@ export function readBearerToken(headers: IncomingHttpHeaders): string | null {
 
 /**
  * Returns the gateway key of a request: from its own header, else the bearer token, else the headers in which the SDKs
- * of Azure (`api-key`), Anthropic (`x-api-key`) and Google (`x-goog-api-key`) send their key. None of these headers is forwarded to a provider.
+ * of Azure (`api-key`), Anthropic (`x-api-key`) and Google (`x-goog-api-key`) send their key. None of these headers is
+ * forwarded to a provider.
  */
 export const readGatewayKey = (headers: IncomingHttpHeaders): string | null =>
   readGatewayKeyHeader(headers) ??

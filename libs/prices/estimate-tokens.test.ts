@@ -73,3 +73,8 @@ test.each<[string, string, Record<string, unknown>, number | null]>([
 ])('the output is estimated by %s', (_what, operation, body, tokens) => {
   expect(estimateTokens(0, body, operation).outputTokensMax).toBe(tokens);
 });
+
+test('a bound where Google does not look does not lower the estimate of a call in its format', () => {
+  const body = { contents: [], max_tokens: 1, generationConfig: { maxOutputTokens: 1_000 } };
+  expect(estimateTokens(100, body, 'generate_content').outputTokensMax).toBe(1_000);
+});

@@ -48,9 +48,9 @@ export function estimateTokens(
   const configs = operation === 'generate_content' ? configNames.map((name) => toMembers(params[name])) : [];
   const inConfig = (names: readonly string[]): number =>
     Math.max(0, ...configs.map((config) => largest(config, names)));
+  // The larger one: a client could send a small one where its provider does not look.
   const own = largest(params, operation === 'responses' ? responseBounds : chatBounds);
-  // A parameter of chat completions that a config sets replaces that of the client.
-  const bound = own || inConfig(configBounds);
+  const bound = Math.max(own, inConfig(configBounds));
   const { prompt } = params;
   // A list of texts is answered one by one; a list of numbers is one text in tokens.
   const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? prompt.length : 1;

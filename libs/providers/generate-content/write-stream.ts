@@ -13,8 +13,10 @@ import { encodeCall, encodeFinish, encodeHead, encodeImage, encodeThought, encod
 import { writeHidden, writePartSignature } from './part-signature.ts';
 import { geminiSigner } from '../gemini/decode.ts';
 
-/** How many characters of arguments one stream can collect. */
-const argumentsCharsMax = 4 * 1_024 * 1_024;
+/** How many characters of calls and refusals one stream can collect. */
+const collectedCharsMax = 4 * 1_024 * 1_024;
+/** A call takes memory in addition to its texts. */
+const callChars = 200;
 
 type Memory = { charsLeft: number };
 
@@ -24,7 +26,7 @@ type Memory = { charsLeft: number };
  */
 export class GenerateWriter implements StreamWriter {
   readonly #head: AnswerHead;
-  readonly #memory: Memory = { charsLeft: argumentsCharsMax };
+  readonly #memory: Memory = { charsLeft: collectedCharsMax };
   readonly #choices = new Map<number, Candidate>();
   #counts: TokenCounts | null = null;
 
@@ -103,6 +105,7 @@ class Candidate implements ChoiceWriter {
   }
 
   refusal(text: string): string[] {
+    this.#take(text.length);
     this.#refusal += text;
     return [];
   }
@@ -116,6 +119,7 @@ class Candidate implements ChoiceWriter {
     { arguments: written = '', ...call }: Omit<CalledTool, 'arguments'> & { arguments?: string },
   ): string[] {
     this.#hasCalls = true;
+    this.#take(callChars + call.id.length + call.name.length);
     this.#open.set(key, { ...call, pieces: [] });
     this.#collect(key, written);
     return this.#endThought();
@@ -158,12 +162,16 @@ class Candidate implements ChoiceWriter {
   #collect(key: string | number, fragment: string): void {
     const call = this.#open.get(key);
     if (call === undefined || fragment === '') return;
-    this.#memory.charsLeft -= fragment.length;
-    if (this.#memory.charsLeft < 0) {
-      const problem = `The provider called tools with more than ${argumentsCharsMax} characters of arguments in one answer.`;
-      throw new GatewayError('provider_failed', 'upstream_invalid_response', problem);
-    }
+    this.#take(fragment.length);
     call.pieces.push(fragment);
+  }
+
+  /** Throws provider_failed if the calls and refusals of the answer are too long to collect. */
+  #take(chars: number): void {
+    this.#memory.charsLeft -= chars;
+    if (this.#memory.charsLeft >= 0) return;
+    const problem = `The provider sent calls and refusals of more than ${collectedCharsMax} characters in one answer.`;
+    throw new GatewayError('provider_failed', 'upstream_invalid_response', problem);
   }
 
   #part(part: Json): string {

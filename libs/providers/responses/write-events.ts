@@ -19,6 +19,8 @@ import { readTools, unwrapInput, type Tools } from './tool-names.ts';
 /** The last event repeats the whole answer. No model writes so much. */
 const charsMax = 8_388_608;
 const charBytes = 2;
+/** The members of an item in addition to its content. */
+const itemChars = 200;
 
 type Part = { kind: 'text' | 'refusal'; block: number | undefined; pieces: string[] };
 type OpenMessage = { kind: 'message'; place: Place; done: Json[]; part: Part | null };
@@ -107,6 +109,7 @@ export class ResponseWriter implements StreamWriter, ChoiceWriter {
   toolCall(key: string | number, call: { id: string; name: string; arguments?: string }): string[] {
     const payloads = [...this.start(), ...this.#leave()];
     const item = encodeCall(this.#tools, { ...call, arguments: '' }, 'in_progress');
+    this.#retain(call.id.length + call.name.length);
     const place = this.#place(String(item['id']));
     this.#calls.set(key, { place, item, isCustom: item['type'] === 'custom_tool_call', pieces: [] });
     return [...payloads, this.#added(place, item), ...this.toolArguments(key, call.arguments ?? '')];
@@ -239,6 +242,7 @@ export class ResponseWriter implements StreamWriter, ChoiceWriter {
   }
 
   #place(id: string): Place {
+    this.#retain(itemChars + id.length);
     this.#items += 1;
     return { item_id: id, output_index: this.#items - 1 };
   }
