@@ -94,7 +94,9 @@ test('files and batches', async () => {
     ['webhooks', 'resend', endpoint, delivery],
   ]);
   expect(await at.read('back.jsonl')).toBe(toJsonl(lines));
-  await expect(transcript).toMatchFileSnapshot(golden('files-and-batches'));
+  // The next attempt is due while a slow machine still runs the commands.
+  const shown = transcript.replaceAll(/( pending +)\d+( +401 )/g, '$1N$2');
+  await expect(shown).toMatchFileSnapshot(golden('files-and-batches'));
 });
 
 test('records, and files of records', async () => {
