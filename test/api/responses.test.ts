@@ -193,7 +193,7 @@ describe.each(translated)('$provider, which lacks the API', ({ provider, model }
     ['background', { background: true }],
     ['store', { store: true }],
     ['prompt', { prompt: { id: 'pmpt_1' } }],
-    ['tools[0].type', { tools: [{ type: 'file_search' }] }],
+    ['tools[0].type', { tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] }],
     ['input[0]', { input: [{ type: 'item_reference', id: 'msg_1' }] }],
     [
       'input[0].content[0].file_id',
