@@ -53,7 +53,7 @@ const looksNaming = /(?:_id|_ids|Id|ID|_slugs?|_file)$|(?:^|\.|-)(?:configs?|vir
 
 /** Of a provider, of a call, of any kind (events), or of what the record itself is to be called. */
 const ofNoRecord =
-  /(?:organisation_id|account_id|resource_id|trace_id|traceID|span_id|custom_id|tool_call_id|ai_provider_id|provider_slug|base_model_slug|call_id|request_id|item_id|response_id|container_id|aws_external_id|vertex_project_id|azure_\w+_id|aws_\w+|access_key_id|workload_identity\w*|client_id|tenant_id|role_id|vault_\w+|checks\.\[\]\.id)$/;
+  /(?:organisation_id|account_id|resource_id|trace_id|traceID|span_id|session_id|agent_id|custom_id|tool_call_id|ai_provider_id|provider_slug|base_model_slug|call_id|request_id|item_id|response_id|container_id|aws_external_id|vertex_project_id|azure_\w+_id|aws_\w+|access_key_id|workload_identity\w*|client_id|tenant_id|role_id|vault_\w+|checks\.\[\]\.id)$/;
 
 /** Finds the naming members of an operation. Throws for one that is not known here. */
 export function namingMembersOf(document: object, path: string, operation: DocumentedOperation): NamingMember[] {

@@ -33,7 +33,7 @@ export async function send(
     ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
   });
   const text = await asText(response);
-  return { status: response.status, text, code: /"code":\s*"(\w+)"/.exec(text)?.[1] };
+  return { status: response.status, text, code: /"(?:code|reason)":\s*"(\w+)"/.exec(text)?.[1] };
 }
 
 /** The body of an answer; of a stream of events, which does not end, what comes first. */
@@ -84,6 +84,11 @@ export function createRecordMaker(
       const host = { provider: 'simulator', key: 'k', custom_host: platform.simulatorUrl };
       await make('/v1/virtual-keys', { name: 'models', slug: 'models', ...host });
       return '@models/sim-text';
+    },
+    // The same models for clients of Google's API.
+    '/v1beta/models': async () => {
+      await makeRecordsOf('/v1/models/{model}');
+      return records.get('/v1/models');
     },
     '/v1/files': () => upload('batch', toJsonl([chatLine(canary)])),
     '/v1/uploads': async () => {
