@@ -36,6 +36,7 @@ import { createLineBodiesReader, createLineDeps } from './batches/line-routes.ts
 import { batchRoutes, batchTags } from './batches/routes.ts';
 import type { LiveDeps } from './calls/forward-live-call.ts';
 import { googleCallRoutes, googleModelRoutes, googleTags } from './calls/google-routes.ts';
+import { hostedRoutes } from './calls/hosted-routes.ts';
 import { relayRoutes, relayTags } from './calls/relay-routes.ts';
 import { callTags, liveRoutes, modelRoutes } from './calls/routes.ts';
 import { completePrompt, renderPrompt } from './calls/run-prompt.ts';
@@ -129,6 +130,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
   const calls = [
     ...liveRoutes(shared),
     ...googleCallRoutes(shared),
+    ...hostedRoutes(shared),
     renderPrompt(shared),
     completePrompt(shared),
     ...relayRoutes(shared),

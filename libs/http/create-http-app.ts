@@ -16,7 +16,7 @@ import { sendError } from './answers/error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './bodies/json-body.ts';
 import { getContext, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './rights.ts';
-import { toGooglePath } from './google-paths.ts';
+import { toOwnPath } from './client-paths.ts';
 import { checkRoutes, createQueryCheck, isOptional, plainPath, type Route } from './route.ts';
 
 export type HttpAppDeps = {
@@ -97,17 +97,17 @@ function openRequest({ logger, observe, cors, bodyBytesPerSecond }: HttpAppDeps)
     // Some clients join a base URL that ends with a slash and a path that begins with one.
     if (request.url.startsWith('//') || request.url.startsWith('/v1//'))
       request.url = request.url.replace(/^(\/v1)?\/+/, '$1/');
-    readGooglePath(request);
+    readClientPath(request);
     next();
   };
 }
 
-function readGooglePath(request: Request): void {
+function readClientPath(request: Request): void {
   try {
-    request.url = toGooglePath(request.url, request.headers['x-goog-api-key'] !== undefined) ?? request.url;
+    request.url = toOwnPath(request.url, request.headers['x-goog-api-key'] !== undefined) ?? request.url;
   } catch (error) {
-    // Its client reads errors in Google's form.
-    request.url = '/v1beta/models';
+    // Google's clients read errors in Google's form.
+    if (request.url.startsWith('/v1')) request.url = '/v1beta/models';
     throw error;
   }
 }

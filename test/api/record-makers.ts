@@ -15,7 +15,7 @@ export type RecordMaker = {
   makeUser: (workspaces: { id: string; role: string }[]) => Promise<string | undefined>;
 };
 
-/** Sends a request to a path that begins with `/v1`. */
+/** Sends a request to a path of the API. */
 export async function send(
   { baseUrl }: Pick<TestPlatform, 'baseUrl'>,
   method: string,
@@ -24,7 +24,7 @@ export async function send(
   body?: object,
 ): Promise<Answer> {
   const form = body instanceof FormData;
-  const response = await fetch(`${baseUrl}${path.replace(/^\/v1/, '')}`, {
+  const response = await fetch(new URL(path, baseUrl), {
     method,
     headers: {
       ...(key === null ? {} : { 'x-gateway-api-key': key }),
@@ -85,11 +85,11 @@ export function createRecordMaker(
       await make('/v1/virtual-keys', { name: 'models', slug: 'models', ...host });
       return '@models/sim-text';
     },
-    // The same models for clients of Google's API.
-    '/v1beta/models': async () => {
-      await makeRecordsOf('/v1/models/{model}');
-      return records.get('/v1/models');
-    },
+    // The same models for clients of other APIs.
+    '/v1beta/models': findModel,
+    '/v1/publishers/anthropic/models': findModel,
+    '/openai/deployments': findModel,
+    '/model': findModel,
     '/v1/files': () => upload('batch', toJsonl([chatLine(canary)])),
     '/v1/uploads': async () => {
       const announced = { filename: 'parts.jsonl', purpose: 'batch', bytes: 100, mime_type: 'application/jsonl' };
@@ -211,6 +211,11 @@ export function createRecordMaker(
       return (JSON.parse(text) as { data: { id: string }[] }).data[0]?.id;
     },
   };
+
+  async function findModel(): Promise<string | undefined> {
+    await makeRecordsOf('/v1/models/{model}');
+    return records.get('/v1/models');
+  }
 
   async function makeRecordsOf(path: string): Promise<void> {
     for (const place of recordPaths(path)) {

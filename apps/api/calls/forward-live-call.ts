@@ -10,7 +10,9 @@ import { abortCallWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { getJsonBody, type JsonBody } from '#libs/http/bodies/json-body.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { plainPath, type Route, type RouteRequest, type RouteText } from '#libs/http/route.ts';
+import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import { toRecord } from '#libs/providers/turns/json-value.ts';
 import type { CallSignal } from '#libs/kernel/call-signal.ts';
 import { createBodyCheck, type ContractName } from '#libs/validation/lines/check-body.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
@@ -34,7 +36,7 @@ export type LiveInput = { head: LiveBody; bytes: Buffer; parse: () => Json };
 
 type Json = Readonly<Record<string, unknown>>;
 
-type LiveOperation = {
+export type LiveOperation = {
   operation: Exclude<Operation, 'models' | 'moderations' | 'images'>;
   /** For the document. Bodies are checked by `contract`, which is the same. */
   request: z.ZodType;
@@ -42,6 +44,8 @@ type LiveOperation = {
   contract: ContractName;
   /** Reads the call of a path or a body that is not in the form of the operation. Absent: it is, and is forwarded unchanged. */
   readInput?: (request: Request, json: JsonBody) => LiveInput;
+  /** Members that the path has instead of the body, which is checked with them. `undefined` removes one. */
+  readPath?: (request: Request, body: Json) => Json;
   /** Converts what the client gets. */
   convert?: (outcome: Outcome, input: LiveInput) => Outcome;
   /** The call runs no model and costs nothing. */
@@ -79,18 +83,26 @@ export const liveHeaders: readonly string[] = [
  * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
 export function liveRoute(deps: LiveDeps, live: LiveOperation): Route {
-  const { operation, request: schema, query, contract, readInput = readOwnInput, convert, isFree, ...route } = live;
+  const { operation, request: schema, query, contract, readPath, convert, isFree, ...rest } = live;
+  const { readInput = readPath === undefined ? readOwnInput : readWithPath(readPath), ...route } = rest;
   const requireGoodBody = createBodyCheck(contract);
   const pathname = plainPath(route.path);
   const course = liveCourse(deps.routing);
   return {
     method: 'POST',
     ...route,
-    request: { ...query, body: 'json-bytes', bodySchema: schema, contract, headers: liveHeaders },
+    request: {
+      ...query,
+      body: 'json-bytes',
+      bodySchema: schema,
+      ...(readPath === undefined ? { contract } : {}),
+      headers: liveHeaders,
+    },
     handler: async (request, response) => {
       const json = getJsonBody(request);
-      if (!json.isChecked) requireGoodBody(json.value);
+      if (readPath === undefined && !json.isChecked) requireGoodBody(json.value);
       const input = readInput(request, json);
+      if (readPath !== undefined) requireGoodBody(input.parse());
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults, keyId, principal } = getCaller(request);
       const credentials = readCredentials(request.headers);
@@ -123,6 +135,17 @@ const readOwnInput = (_request: Request, json: JsonBody): LiveInput => ({
   bytes: json.bytes,
   parse: () => json.value as Json,
 });
+
+const readWithPath =
+  (readPath: NonNullable<LiveOperation['readPath']>) =>
+  (request: Request, json: JsonBody): LiveInput => {
+    // The check of the contract says what else it should be.
+    if (json.head === null) return readOwnInput(request, json);
+    const members = readPath(request, toRecord(json.value));
+    const value: Json = { ...toRecord(json.value), ...members };
+    const edits = Object.entries(members).map(([name, member]) => [name, JSON.stringify(member)] as const);
+    return { head: value, bytes: spliceMembers(json.bytes, Object.fromEntries(edits)), parse: () => value };
+  };
 
 /** Streams of these operations always have their usage. */
 const alwaysWithUsage: ReadonlySet<Operation> = new Set<Operation>(['messages', 'responses', 'generate_content']);

@@ -47,7 +47,7 @@ const readModel = ({ params }: Request): string => String(params['model']).repla
 const question = { contents: [{ role: 'user', parts: [{ text: 'Why is the sky blue?' }] }] };
 const selects = 'You select the provider as for chat completions, with the model in the path (`@virtual-key/model`).';
 
-/** Calls of Google's API. The URLs of its clients become these paths first (libs/http/google-paths.ts). */
+/** Calls of Google's API. The URLs of its clients become these paths first (libs/http/client-paths.ts). */
 export function googleCallRoutes(deps: LiveDeps): Route[] {
   const shared = { tag: 'Google', errors: callErrors } as const;
   const generate = {

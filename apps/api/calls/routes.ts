@@ -27,7 +27,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { versionHeader } from '#libs/providers/messages/version-header.ts';
 import { callErrors } from '../document-texts.ts';
 import { estimatedCount, estimateIfUnsupported } from './estimated-count.ts';
-import { liveRoute, type LiveDeps } from './forward-live-call.ts';
+import { liveRoute, type LiveDeps, type LiveOperation } from './forward-live-call.ts';
 import { toAnthropicModel, toAnthropicPage, toOpenAiModel } from './public-model-lists.ts';
 import { relayHandler, toAreaTag, type RelayDeps } from './relay-call.ts';
 import { relayExamples } from './relay-examples.ts';
@@ -41,9 +41,9 @@ export const callTags = {
   Models: 'The models that a key can use.',
 };
 
-/** The calls that are translated for each provider. */
-export const liveRoutes = (deps: LiveDeps): Route[] => [
-  liveRoute(deps, {
+/** The calls that are translated for each provider, in the formats of OpenAI and Anthropic. */
+export const liveOperations = {
+  chat: {
     operation: 'chat',
     request: ChatCompletionRequest,
     path: '/v1/chat/completions',
@@ -70,8 +70,8 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
         streams: true,
       },
     },
-  }),
-  liveRoute(deps, {
+  },
+  completions: {
     operation: 'completions',
     request: CompletionRequest,
     path: '/v1/completions',
@@ -90,8 +90,8 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
         streams: true,
       },
     },
-  }),
-  liveRoute(deps, {
+  },
+  embeddings: {
     operation: 'embeddings',
     request: EmbeddingRequest,
     path: '/v1/embeddings',
@@ -104,13 +104,8 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
     tag: 'Embeddings',
     scope: 'embeddings.write',
     responses: { 200: { description: 'The embeddings.', schema: EmbeddingResponse } },
-  }),
-  ...dialectRoutes(deps),
-];
-
-/** The APIs in which clients ask for the next turn of a conversation, other than chat completions. */
-const dialectRoutes = (deps: LiveDeps): Route[] => [
-  liveRoute(deps, {
+  },
+  messages: {
     operation: 'messages',
     request: MessageRequest,
     path: '/v1/messages',
@@ -139,8 +134,8 @@ const dialectRoutes = (deps: LiveDeps): Route[] => [
         streams: true,
       },
     },
-  }),
-  liveRoute(deps, {
+  },
+  countTokens: {
     operation: 'count_tokens',
     request: MessageRequest,
     path: '/v1/messages/count_tokens',
@@ -161,8 +156,8 @@ const dialectRoutes = (deps: LiveDeps): Route[] => [
     tag: 'Messages',
     scope: 'chat.write',
     responses: { 200: { description: 'The count.', schema: TokenCount } },
-  }),
-  liveRoute(deps, {
+  },
+  responses: {
     operation: 'responses',
     request: ResponseRequest,
     path: '/v1/responses',
@@ -186,8 +181,11 @@ const dialectRoutes = (deps: LiveDeps): Route[] => [
         streams: true,
       },
     },
-  }),
-];
+  },
+} as const satisfies Record<string, LiveOperation>;
+
+export const liveRoutes = (deps: LiveDeps): Route[] =>
+  Object.values(liveOperations).map((operation) => liveRoute(deps, operation));
 
 export function modelRoutes(deps: ModelDeps & RelayDeps & { snapshot: PublicModelRecords }): Route[] {
   const read = { method: 'GET', tag: 'Models', scope: 'models.read' } as const;

@@ -1,4 +1,6 @@
 import type { IncomingMessage } from 'node:http';
+import { toInvokeError } from '#libs/providers/bedrock/errors.ts';
+import { encodeChunk, encodeException } from '#libs/providers/bedrock/framing.ts';
 import { toGoogleError } from '#libs/providers/generate-content/google-error.ts';
 import { messageErrorType } from '#libs/providers/messages/error-type.ts';
 import { typeOfEvent } from '#libs/providers/messages/relay-messages.ts';
@@ -10,9 +12,9 @@ export type ErrorText = { message: string; type: string; param: string | null; c
 /** The part of a form that one stream uses. */
 export type StreamForm = {
   readonly contentType: string;
-  /** Sent while the source is silent, so that proxies keep the connection open. */
+  /** Sent while the source is silent, so that proxies keep the connection open; '' if the form has nothing for it. */
   readonly heartbeat: string;
-  readonly write: (payloads: readonly string[]) => string;
+  readonly write: (payloads: readonly string[]) => string | Uint8Array;
   /** The payload that ends a stream that broke off. */
   readonly failure: (status: number, error: ErrorText, requestId: string) => object;
   /** What follows the last payload. `isComplete`: it is not a failure. */
@@ -156,11 +158,38 @@ function listFraming(): Pick<StreamForm, 'contentType' | 'write' | 'end'> {
   };
 }
 
+/** Errors of Bedrock, and its binary stream of Anthropic's events. */
+const bedrockForm: ClientForm = {
+  ...chatForm,
+  idHeader: 'x-amzn-requestid',
+  toError: (status, { message }) => toInvokeError(status, message),
+  openStream: () => {
+    let isBroken = false;
+    return {
+      contentType: 'application/vnd.amazon.eventstream',
+      heartbeat: '',
+      write: (payloads) => Buffer.concat(payloads.map(isBroken ? toExceptionFrame : encodeChunk)),
+      failure: (status, { message }) => {
+        isBroken = true;
+        return toInvokeError(status, message);
+      },
+      end: () => '',
+    };
+  },
+};
+
+function toExceptionFrame(payload: string): Uint8Array {
+  const { __type: name, message } = toRecord(parseJson(payload));
+  return encodeException(String(name), String(message));
+}
+
 /** The forms of paths that begin like this. */
 const forms: readonly (readonly [string, ClientForm])[] = [
   ['/v1/messages', messagesForm],
   ['/v1/responses', responsesForm],
   ['/v1beta', googleForm],
+  ['/v1/publishers/anthropic', messagesForm],
+  ['/model/', bedrockForm],
 ];
 
 /** The form for this request, also before its route and caller are known. */

@@ -59,7 +59,7 @@ export async function sendEventStream(
       iterator.next().then(resolve, reject);
     });
   const heartbeat = setInterval(() => {
-    if (!response.writableNeedDrain) response.write(form.heartbeat);
+    if (form.heartbeat !== '' && !response.writableNeedDrain) response.write(form.heartbeat);
   }, heartbeatMs);
 
   try {
@@ -87,7 +87,8 @@ export async function sendEventStream(
     }
     response.off('close', onClose);
     const failure = form.failure(httpStatus(error), toErrorBody(error, requestId).error, requestId);
-    response.end(form.write([JSON.stringify(failure)]) + form.end(false));
+    response.write(form.write([JSON.stringify(failure)]));
+    response.end(form.end(false));
     return 'failed';
   } finally {
     clearInterval(heartbeat);

@@ -2,19 +2,30 @@ import type { ProviderError } from '../provider.ts';
 import { asNumber, asText, parseJson, toRecord } from '../turns/json-value.ts';
 
 // AWS API reference: Converse "Errors" and ConverseStreamOutput.
-const statuses: Readonly<Record<string, number>> = {
-  validationexception: 400,
-  accessdeniedexception: 403,
-  resourcenotfoundexception: 404,
-  modeltimeoutexception: 408,
-  modelerrorexception: 424,
-  modelstreamerrorexception: 424,
-  throttlingexception: 429,
-  modelnotreadyexception: 429,
-  servicequotaexceededexception: 400,
-  internalserverexception: 500,
-  serviceunavailableexception: 503,
-};
+const exceptions = {
+  ValidationException: 400,
+  AccessDeniedException: 403,
+  ResourceNotFoundException: 404,
+  ModelTimeoutException: 408,
+  ModelErrorException: 424,
+  ModelStreamErrorException: 424,
+  ThrottlingException: 429,
+  ModelNotReadyException: 429,
+  ServiceQuotaExceededException: 400,
+  InternalServerException: 500,
+  ServiceUnavailableException: 503,
+} as const;
+
+/** Streams write the names with another first letter. */
+const statuses: ReadonlyMap<string, number> = new Map(
+  Object.entries(exceptions).map(([name, status]) => [name.toLowerCase(), status]),
+);
+
+/** An error with this status as InvokeModel answers it. */
+export function toInvokeError(status: number, message: string): { __type: string; message: string } {
+  const name = Object.entries(exceptions).find(([, known]) => known === status)?.[0];
+  return { __type: name ?? (status < 500 ? 'ValidationException' : 'InternalServerException'), message };
+}
 
 const types: Readonly<Record<number, string>> = {
   401: 'authentication_error',
@@ -47,7 +58,7 @@ export function decodeException(name: string, data: string): ProviderError {
   const payload = parseJson(data);
   const { originalStatusCode, code } = toRecord(payload);
   const key = name.toLowerCase();
-  const status = Object.hasOwn(statuses, key) ? (statuses[key] ?? 500) : (asNumber(originalStatusCode) ?? 500);
+  const status = statuses.get(key) ?? asNumber(originalStatusCode) ?? 500;
   return {
     error: {
       message: messageOf(payload) ?? `The provider ended the stream with ${name}.`,

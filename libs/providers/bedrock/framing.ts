@@ -83,3 +83,23 @@ function readMessage(bytes: Buffer): StreamEvent {
       return { event: header(':event-type'), data };
   }
 }
+
+/** An event of a stream of InvokeModel that contains one of the model's own events. */
+export const encodeChunk = (payload: string): Uint8Array =>
+  encodeMessage(
+    { ':event-type': 'chunk', ':message-type': 'event' },
+    { bytes: Buffer.from(payload).toString('base64') },
+  );
+
+/** The exception that ends a stream. Its name begins with a small letter there. */
+export const encodeException = (name: string, message: string): Uint8Array =>
+  encodeMessage(
+    { ':exception-type': name.charAt(0).toLowerCase() + name.slice(1), ':message-type': 'exception' },
+    { message },
+  );
+
+function encodeMessage(names: Readonly<Record<string, string>>, body: object): Uint8Array {
+  const all = { ...names, ':content-type': 'application/json' };
+  const headers = Object.entries(all).map(([name, value]) => [name, { type: 'string' as const, value }] as const);
+  return codec.encode({ headers: Object.fromEntries(headers), body: Buffer.from(JSON.stringify(body)) });
+}
