@@ -121,7 +121,8 @@ test('betas in the body reach the provider as a header, and malformed ones are r
   expect(refused.status).toBe(400);
   expect(await refused.json()).toEqual({
     __type: 'ValidationException',
-    message: expect.stringContaining("'anthropic_beta' must be a list of names"),
+    reason: 'invalid_type',
+    message: expect.stringContaining("'anthropic_beta' must be a list of at most 50 names"),
   });
 });
 

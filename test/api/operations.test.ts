@@ -203,7 +203,7 @@ function routeTable(): string[] {
 }
 
 /** Whether it needs a key: `/v1beta` is for clients of Google. */
-const isOfApi = (path: string): boolean => /^\/v1(?:beta)?\//.test(path);
+const isOfApi = (path: string): boolean => /^\/(?:v1|v1beta|openai|model)\//.test(path);
 
 test('the OpenAPI document is the route table, which has what was promised', async () => {
   const response = await get('/openapi.json');
@@ -229,8 +229,7 @@ test('what the OpenAPI document names is what answers: no operation is an unknow
       expect(`${method} ${path} ${response.status}`).toBe(`${method} ${path} ${expected}`);
       const names = allowed.flatMap((name) => (name === 'GET' ? ['GET', 'HEAD'] : [name]));
       expect(response.headers.get('allow')).toBe(expected === 405 ? names.join(', ') : null);
-      const code = path.startsWith('/v1beta/') ? 405 : 'method_not_allowed';
-      expect(expected === 405 ? JSON.parse(body) : { error: { code } }).toMatchObject({ error: { code } });
+      expect(body.includes('"method_not_allowed"')).toBe(expected === 405);
     }
   }
 });

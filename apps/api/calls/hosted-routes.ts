@@ -6,8 +6,8 @@ import { CompletionRequest } from '#libs/contracts/calls/completions.ts';
 import { EmbeddingRequest } from '#libs/contracts/calls/embeddings.ts';
 import { MessageRequest } from '#libs/contracts/calls/messages.ts';
 import type { Route } from '#libs/http/route.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { toInvokeError } from '#libs/providers/bedrock/errors.ts';
+import { betaHeader, hostMembers, readBetas } from '#libs/providers/messages/hosted-body.ts';
 import { asText, parseJson, toRecord, type Json } from '#libs/providers/turns/json-value.ts';
 import { liveRoute, type LiveDeps, type LiveOperation } from './forward-live-call.ts';
 import { liveOperations } from './routes.ts';
@@ -61,29 +61,18 @@ const deploymentCalls: readonly LiveOperation[] = [
 ];
 
 const HostedMessage = withoutModel(MessageRequest);
-const hostedExample = (version: string): object => ({
-  anthropic_version: version,
-  max_tokens: 100,
-  messages: [{ role: 'user', content: 'Why is the sky blue?' }],
-});
+const { model: _inPath, ...hostedExample } = messages.example;
 
 /** A message whose model is in the path. Whether it streams is the action or method there. */
 const readMessage =
   (stream: boolean) =>
   (request: Request, body: Json): Json => ({ model: modelOf(request), ...withoutHost(request, body), stream });
 
-/** The body has the version of the host's API, and betas, which clients of Anthropic's API send in headers. */
-function withoutHost(request: Request, { anthropic_beta: betas }: Json): Json {
-  if (betas !== undefined) {
-    const isList =
-      Array.isArray(betas) && betas.every((beta) => typeof beta === 'string' && /^[\w.-]{1,100}$/.test(beta));
-    if (!isList) {
-      const message = 'The member \'anthropic_beta\' must be a list of names, such as ["context-1m-2025-08-07"].';
-      throw new GatewayError('invalid_request', 'invalid_type', message, { param: 'anthropic_beta' });
-    }
-    request.headers['anthropic-beta'] ??= betas.join(',');
-  }
-  return { anthropic_version: undefined, anthropic_beta: undefined };
+/** Betas are in the body there. */
+function withoutHost(request: Request, body: Json): Json {
+  const betas = readBetas(body);
+  if (betas !== null) request.headers[betaHeader] ??= betas;
+  return hostMembers;
 }
 
 /** https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_InvokeModel.html, with a bearer token as the key. */
@@ -99,7 +88,7 @@ const bedrockCalls: readonly LiveOperation[] = [
     description:
       'For clients that use Claude through Amazon Bedrock. The key is sent as a bearer token; signatures of AWS are not ' +
       "accepted. Model and errors have Bedrock's form, the body has Anthropic's. Every provider can serve it, as for messages.",
-    example: hostedExample('bedrock-2023-05-31'),
+    example: hostedExample,
   },
   {
     ...messages,
@@ -110,7 +99,7 @@ const bedrockCalls: readonly LiveOperation[] = [
     operationId: 'invokeModelWithResponseStream',
     summary: "Stream a message in the path of Bedrock's API",
     description: 'The events are sent in the binary format of AWS, each with one event of Anthropic.',
-    example: hostedExample('bedrock-2023-05-31'),
+    example: hostedExample,
     responses: {
       200: { description: 'The events.', contentType: 'application/vnd.amazon.eventstream' },
     },
@@ -121,7 +110,8 @@ const bedrockCalls: readonly LiveOperation[] = [
 function toInvoked(outcome: Outcome): Outcome {
   if (outcome.kind !== 'json' || outcome.status < 400) return outcome;
   const { message } = toRecord(toRecord(parseJson(outcome.body.toString()))['error']);
-  return { ...outcome, body: Buffer.from(JSON.stringify(toInvokeError(outcome.status, asText(message) ?? ''))) };
+  const error = toInvokeError(outcome.status, { message: asText(message) ?? '' });
+  return { ...outcome, body: Buffer.from(JSON.stringify(error)) };
 }
 
 const onVertex = 'For clients that use Claude through Vertex AI. The key is sent as a bearer token.';
@@ -144,7 +134,7 @@ const vertexCalls: readonly LiveOperation[] = [
     operationId: 'rawPredictMessage',
     summary: "Create a message in the path of Vertex AI's API",
     description: `${onVertex} The path can begin with a project and a location, which are ignored.`,
-    example: hostedExample('vertex-2023-10-16'),
+    example: hostedExample,
   },
   {
     ...messages,
@@ -154,7 +144,7 @@ const vertexCalls: readonly LiveOperation[] = [
     operationId: 'streamRawPredictMessage',
     summary: "Stream a message in the path of Vertex AI's API",
     description: `${onVertex} The events are Anthropic's.`,
-    example: hostedExample('vertex-2023-10-16'),
+    example: hostedExample,
   },
 ];
 

@@ -162,16 +162,16 @@ function listFraming(): Pick<StreamForm, 'contentType' | 'write' | 'end'> {
 const bedrockForm: ClientForm = {
   ...chatForm,
   idHeader: 'x-amzn-requestid',
-  toError: (status, { message }) => toInvokeError(status, message),
+  toError: toInvokeError,
   openStream: () => {
     let isBroken = false;
     return {
       contentType: 'application/vnd.amazon.eventstream',
       heartbeat: '',
       write: (payloads) => Buffer.concat(payloads.map(isBroken ? toExceptionFrame : encodeChunk)),
-      failure: (status, { message }) => {
+      failure: (status, error) => {
         isBroken = true;
-        return toInvokeError(status, message);
+        return toInvokeError(status, error);
       },
       end: () => '',
     };

@@ -21,11 +21,14 @@ const statuses: ReadonlyMap<string, number> = new Map(
   Object.entries(exceptions).map(([name, status]) => [name.toLowerCase(), status]),
 );
 
-/** An error with this status as InvokeModel answers it. */
-export function toInvokeError(status: number, message: string): { __type: string; message: string } {
+/** An error as InvokeModel answers it, with our code as its reason. */
+export function toInvokeError(status: number, { message, code }: InvokeErrorText): object {
   const name = Object.entries(exceptions).find(([, known]) => known === status)?.[0];
-  return { __type: name ?? (status < 500 ? 'ValidationException' : 'InternalServerException'), message };
+  const type = name ?? (status < 500 ? 'ValidationException' : 'InternalServerException');
+  return { __type: type, message, ...(code ? { reason: code } : {}) };
 }
+
+type InvokeErrorText = { message: string; code?: string | null };
 
 const types: Readonly<Record<number, string>> = {
   401: 'authentication_error',
