@@ -19,24 +19,54 @@ export type Agent = {
 /** The public model that all agents ask for. Claude Code lists only names that begin like this. */
 export const model = 'claude-agent';
 
+const claudeEnv = {
+  ANTHROPIC_MODEL: model,
+  ANTHROPIC_SMALL_FAST_MODEL: model,
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+  DISABLE_AUTOUPDATER: '1',
+  IS_SANDBOX: '1',
+};
+
+const claude = {
+  package: '@anthropic-ai/claude-code',
+  version: '2.1.332',
+  command: 'claude',
+  args: (task: string): string[] => ['-p', task, '--allowedTools', 'Bash', '--model', model],
+};
+
 /** The agents as their documentation configures them for a gateway, without permission to ask anybody. */
 export const agents: readonly Agent[] = [
   {
+    ...claude,
     name: 'claude',
-    package: '@anthropic-ai/claude-code',
-    version: '2.1.332',
-    command: 'claude',
     dialect: 'Anthropic Messages',
+    env: ({ root, key }) => ({ ...claudeEnv, ANTHROPIC_BASE_URL: root, ANTHROPIC_AUTH_TOKEN: key }),
+  },
+  {
+    ...claude,
+    name: 'claude-bedrock',
+    dialect: 'Bedrock',
     env: ({ root, key }) => ({
-      ANTHROPIC_BASE_URL: root,
-      ANTHROPIC_AUTH_TOKEN: key,
-      ANTHROPIC_MODEL: model,
-      ANTHROPIC_SMALL_FAST_MODEL: model,
-      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-      DISABLE_AUTOUPDATER: '1',
-      IS_SANDBOX: '1',
+      ...claudeEnv,
+      CLAUDE_CODE_USE_BEDROCK: '1',
+      AWS_REGION: 'us-east-1',
+      ANTHROPIC_BEDROCK_BASE_URL: root,
+      AWS_BEARER_TOKEN_BEDROCK: key,
     }),
-    args: (task) => ['-p', task, '--allowedTools', 'Bash', '--model', model],
+  },
+  {
+    ...claude,
+    name: 'claude-vertex',
+    dialect: 'Vertex AI',
+    env: ({ root, key }) => ({
+      ...claudeEnv,
+      CLAUDE_CODE_USE_VERTEX: '1',
+      CLOUD_ML_REGION: 'us-east5',
+      ANTHROPIC_VERTEX_PROJECT_ID: 'project',
+      ANTHROPIC_VERTEX_BASE_URL: `${root}/v1`,
+      CLAUDE_CODE_SKIP_VERTEX_AUTH: '1',
+      ANTHROPIC_CUSTOM_HEADERS: `x-gateway-api-key: ${key}`,
+    }),
   },
   {
     name: 'codex',
