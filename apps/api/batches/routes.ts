@@ -29,6 +29,7 @@ import {
   type CreateBatchDeps,
 } from './create-batch.ts';
 import { batchLineRoutes, type BatchLineDeps } from './line-routes.ts';
+import { messageBatchRoutes, type MessageBatchDeps } from './message-batches.ts';
 import { retryBatch, type RetryDeps } from './retry-batch.ts';
 import { dryRun, type DryRunDeps } from '#libs/batches/look/dry-run.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
@@ -43,7 +44,13 @@ import { batchLimitErrors, targetErrors } from '../document-texts.ts';
 
 export const batchTags = { Batches: 'Many calls in one file, run in the background.' };
 
-type Deps = CreateBatchDeps & DryRunRouteDeps & RetryDeps & BatchLineDeps & RelayDeps & FileContentDeps;
+type Deps = MessageBatchDeps &
+  CreateBatchDeps &
+  DryRunRouteDeps &
+  RetryDeps &
+  BatchLineDeps &
+  RelayDeps &
+  FileContentDeps;
 
 const read = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
 const write = { method: 'POST', tag: 'Batches', scope: 'batches.write' } as const;
@@ -60,6 +67,7 @@ export const batchRoutes = (deps: Deps): Route[] => [
   orAtProvider(deps, cancelBatch(deps)),
   pauseBatch(deps),
   resumeBatch(deps),
+  ...messageBatchRoutes(deps),
 ];
 
 const listBatches = ({ batches }: { batches: Batches }): Route => ({

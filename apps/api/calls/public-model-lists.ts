@@ -1,7 +1,7 @@
 import type {
   AnthropicModel,
   AnthropicModelList,
-  AnthropicModelsQuery,
+  AnthropicPageQuery,
   ModelObject,
 } from '#libs/contracts/calls/models.ts';
 import type { PublicModel } from '#libs/credentials/configs/public-models.ts';
@@ -33,7 +33,7 @@ const limitDefault = 20;
  */
 export function toAnthropicPage(
   models: readonly Listed[],
-  { limit = limitDefault, after_id: after, before_id: before }: AnthropicModelsQuery,
+  { limit = limitDefault, after_id: after, before_id: before }: AnthropicPageQuery,
 ): AnthropicModelList {
   const from = after === undefined ? 0 : findPlace(models, after, 'after_id') + 1;
   const end = before === undefined ? models.length : findPlace(models, before, 'before_id');

@@ -9,7 +9,7 @@ import { MessageRequest, MessageResponse, TokenCount } from '#libs/contracts/cal
 import {
   AnthropicModel,
   AnthropicModelList,
-  AnthropicModelsQuery,
+  AnthropicPageQuery,
   ModelList,
   ModelObject,
 } from '#libs/contracts/calls/models.ts';
@@ -260,7 +260,7 @@ export function modelRoutes(deps: ModelDeps & RelayDeps & { snapshot: PublicMode
 /** Codex sends its version, which the answer does not depend on. */
 const ModelQuery = z.object({
   client_version: z.string().optional().describe('Ignored; sent by some clients.'),
-  ...AnthropicModelsQuery,
+  ...AnthropicPageQuery,
 });
 
 /** Anthropic's clients send this header with every request. */

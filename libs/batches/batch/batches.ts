@@ -38,6 +38,14 @@ export type NewBatch = {
   target: (unit: UnitOfWork, batchId: string) => Promise<BatchTarget>;
 };
 
+export type BatchListQuery = {
+  workspaceId: string;
+  after: string | null;
+  before?: string | null;
+  endpoint?: string;
+  limit: number;
+};
+
 export type Batches = {
   /** Creates a batch, in time that does not depend on its size. A worker does the rest. Throws like `admitBatch`. */
   create(
@@ -45,8 +53,11 @@ export type Batches = {
     metadata: EventMetadata,
     batch: NewBatch,
   ): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
-  /** Newest first, after the batch with id `after`. Returns one more than `limit` if there are more. */
-  list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
+  /**
+   * Newest first: those after the batch with the ID `after`, or the last ones before the batch `before`, which then come
+   * oldest first. Returns one more than `limit` if there are more. `endpoint`: only batches with it.
+   */
+  list(query: BatchListQuery): Promise<BatchRow[]>;
   /** Throws `not_found` for an unknown batch or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
   /** The batch with its progress, and why it makes less than it could. Throws like `retrieve`. */
@@ -116,21 +127,26 @@ export function createBatches(deps: {
       });
       return { batch: result.body, replayed: result.replayed };
     },
-    async list({ workspaceId, after, limit }) {
+    async list({ workspaceId, after, before = null, endpoint, limit }) {
+      const order = before === null ? 'desc' : 'asc';
       let query = db
         .selectFrom('batch')
         .selectAll()
         .where('workspace_id', '=', workspaceId)
-        .orderBy('created_at', 'desc')
-        .orderBy('id', 'desc')
+        .orderBy('created_at', order)
+        .orderBy('id', order)
         .limit(limit + 1);
-      if (after !== null) {
-        const cursor = await findBatch(db, workspaceId, after);
+      if (endpoint !== undefined) query = query.where('endpoint', '=', endpoint);
+      const place = before ?? after;
+      if (place !== null) {
+        const cursor = await findBatch(db, workspaceId, place);
         if (!cursor) {
-          const message = `There is no batch '${after}'. Set 'after' to the ID of the last batch on the previous page.`;
-          throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
+          const param = before === null ? 'after' : 'before';
+          const message = `There is no batch '${place}'. Set '${param}' to the ID of a batch on the previous page.`;
+          throw new GatewayError('invalid_request', 'invalid_value', message, { param });
         }
-        query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));
+        const side = before === null ? '<' : '>';
+        query = query.where((of) => of(of.refTuple('created_at', 'id'), side, of.tuple(cursor.created_at, cursor.id)));
       }
       return await query.execute();
     },

@@ -13,13 +13,13 @@ export type ModelObject = z.output<typeof ModelObject>;
 
 export const ModelList = z.object({ object: z.literal('list'), data: z.array(ModelObject) });
 
-/** https://platform.claude.com/docs/en/api/models/list */
-export const AnthropicModelsQuery = {
+/** The pages of Anthropic's lists (https://platform.claude.com/docs/en/api/models/list). */
+export const AnthropicPageQuery = {
   limit: integerText({ min: 1, max: 1_000 }).optional(),
   after_id: z.string().max(500).optional(),
   before_id: z.string().max(500).optional(),
 };
-export type AnthropicModelsQuery = z.output<z.ZodObject<typeof AnthropicModelsQuery>>;
+export type AnthropicPageQuery = z.output<z.ZodObject<typeof AnthropicPageQuery>>;
 
 export const AnthropicModel = z.object({
   type: z.literal('model'),

@@ -1,0 +1,111 @@
+import Anthropic from '@anthropic-ai/sdk';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+
+// Anthropic's SDK, unchanged, with batches whose requests go to a provider that only has chat completions.
+
+let platform: TestPlatform;
+let client: Anthropic;
+
+beforeAll(async () => {
+  platform = await startPlatform();
+  client = new Anthropic({ apiKey: platform.adminKey, baseURL: new URL(platform.baseUrl).origin, maxRetries: 0 });
+});
+afterAll(() => platform.stop());
+
+const request = (custom_id: string, model = '@simulator/sim-small') => ({
+  custom_id,
+  params: { model, max_tokens: 100, messages: [{ role: 'user' as const, content: `Say\n${custom_id}.` }] },
+});
+
+const ended = (id: string) =>
+  eventually(
+    () => client.messages.batches.retrieve(id),
+    ({ processing_status: status }) => status === 'ended',
+  );
+
+async function resultsOf(id: string): Promise<Record<string, unknown>> {
+  const results: Record<string, unknown> = {};
+  for await (const { custom_id: customId, result } of await client.messages.batches.results(id))
+    results[customId] = result;
+  return results;
+}
+
+test('each request ends as a message or as an error', async () => {
+  const requests = [request('good-1'), request('bad', '@simulator/sim-fault-400'), request('good-2')];
+  const created = await client.messages.batches.create({ requests });
+  expect(created).toMatchObject({ type: 'message_batch', processing_status: 'in_progress', results_url: null });
+  const batch = await ended(created.id);
+  expect(batch.request_counts).toEqual({ processing: 0, succeeded: 2, errored: 1, canceled: 0, expired: 0 });
+  expect(await resultsOf(created.id)).toEqual({
+    'good-1': { type: 'succeeded', message: expect.objectContaining({ type: 'message', role: 'assistant' }) },
+    'good-2': { type: 'succeeded', message: expect.objectContaining({ stop_reason: 'end_turn' }) },
+    bad: {
+      type: 'errored',
+      error: expect.objectContaining({
+        type: 'error',
+        error: expect.objectContaining({ type: 'invalid_request_error' }),
+      }),
+    },
+  });
+});
+
+test('a batch that is cancelled says which requests were not made', async () => {
+  const requests = Array.from({ length: 5 }, (_value, index) => request(`slow-${index}`, '@simulator/sim-small+60s'));
+  const { id } = await client.messages.batches.create({ requests });
+  const early = client.messages.batches.delete(id);
+  await expect(early).rejects.toMatchObject({ status: 409 });
+  expect((await client.messages.batches.cancel(id)).cancel_initiated_at).not.toBeNull();
+  const { request_counts: counts } = await ended(id);
+  const results = Object.values(await resultsOf(id));
+  expect(results).toHaveLength(counts.canceled === 0 ? 0 : 5);
+  expect(results.filter((result) => (result as { type: string }).type === 'canceled')).toHaveLength(counts.canceled);
+});
+
+test('a request that no provider could answer is refused with the others, each with the reason', async () => {
+  const requests = [request('good'), { custom_id: 'bad', params: { model: '@simulator/sim-small' } as never }];
+  const { id } = await client.messages.batches.create({ requests });
+  await ended(id);
+  const refused = {
+    type: 'errored',
+    error: { type: 'error', error: expect.objectContaining({ type: 'invalid_request_error' }) },
+  };
+  expect(await resultsOf(id)).toEqual({ good: refused, bad: refused });
+});
+
+test('batches are listed in pages in both directions, without those of other endpoints', async () => {
+  const all = (await client.messages.batches.list({ limit: 100 })).data.map(({ id }) => id);
+  expect(all).toHaveLength(3);
+  const first = await client.messages.batches.list({ limit: 2 });
+  expect({ ids: first.data.map(({ id }) => id), more: first.has_more }).toEqual({ ids: all.slice(0, 2), more: true });
+  const next = await client.messages.batches.list({ limit: 2, after_id: all[1] as string });
+  expect({ ids: next.data.map(({ id }) => id), more: next.has_more }).toEqual({ ids: all.slice(2), more: false });
+  const before = await client.messages.batches.list({ limit: 1, before_id: all[2] as string });
+  expect({ ids: before.data.map(({ id }) => id), more: before.has_more }).toEqual({ ids: [all[1]], more: true });
+});
+
+test('a deleted batch has no results any more', async () => {
+  const [{ id } = { id: '' }] = (await client.messages.batches.list()).data;
+  expect(await client.messages.batches.delete(id)).toEqual({ id, type: 'message_batch_deleted' });
+  await expect(client.messages.batches.results(id)).rejects.toMatchObject({ status: 404, type: 'not_found_error' });
+});
+
+test.each<[string, unknown, string]>([
+  ['no requests', { requests: [] }, 'the list is empty'],
+  ['a request without an ID', { requests: [{ params: {} }] }, "needs a text as its 'custom_id'"],
+  ['a request without params', { requests: [{ custom_id: 'a' }] }, "needs an object as its 'params'"],
+])('%s is refused, and nothing is stored', async (_what, body, message) => {
+  const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
+  const files = async () =>
+    (await (await fetch(`${platform.baseUrl}/files`, { headers })).json()) as { data: unknown[] };
+  const before = (await files()).data.length;
+  const response = await fetch(`${platform.baseUrl}/messages/batches`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify(body),
+  });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ type: 'error', error: { message: expect.stringContaining(message) } });
+  expect((await files()).data).toHaveLength(before);
+});
