@@ -192,6 +192,10 @@ export function createRecordMaker(
       await eventually(download, ({ text }) => text.includes('signed_url'));
       return id;
     },
+    '/v1/messages/batches': async () => {
+      const params = { model: '@simulator/sim-small', max_tokens: 10, messages: [{ role: 'user', content: canary }] };
+      return (await make('/v1/messages/batches', { requests: [{ custom_id: canary, params }] }))['id'];
+    },
     '/v1/replays': async () => {
       const batch_id = records.get('/v1/batches') ?? '';
       const replay = () => send(platform, 'POST', '/v1/replays', key, { batch_id });

@@ -11,6 +11,10 @@ const example = {
     { role: 'assistant', content: 'Yes.' },
   ],
 };
+const message = (model: string) => ({
+  custom_id: 'request-1',
+  params: { model, max_tokens: 100, messages: [{ role: 'user', content: 'Why is the sky blue?' }] },
+});
 const training = Array.from({ length: 12 }, () => example);
 const png = new File([Buffer.from('89504e470d0a1a0a', 'hex')], 'lighthouse.png', { type: 'image/png' });
 const mp3 = new File([Buffer.from('fffb9000', 'hex')], 'hello.mp3', { type: 'audio/mpeg' });
@@ -39,6 +43,17 @@ export const batchSteps: readonly Step[] = [
   },
   { id: 'resendWebhookDelivery', params: { id: 'whe_new', delivery_id: 'whd_abc' } },
   { id: 'listBatches', varies: ['cost_usd'] },
+  { id: 'createMessageBatch', changes: { requests: [message('@simulator/sim-small')] }, name: 'batch_messages' },
+  {
+    id: 'retrieveMessageBatch',
+    params: { batch_id: 'batch_messages' },
+    until: ({ processing_status: status }) => status === 'ended',
+  },
+  { id: 'retrieveMessageBatchResults', params: { batch_id: 'batch_messages' } },
+  { id: 'listMessageBatches' },
+  { id: 'deleteMessageBatch', params: { batch_id: 'batch_messages' } },
+  { id: 'createMessageBatch', changes: { requests: [message('@simulator/sim-small+4s')] }, name: 'batch_long' },
+  { id: 'cancelMessageBatch', params: { batch_id: 'batch_long' } },
   { id: 'listBatchLines', params: { batch_id: 'batch_abc' }, query: { limit: '1' } },
   {
     id: 'retrieveBatchLine',
