@@ -1,4 +1,4 @@
-import { PassThrough, Readable } from 'node:stream';
+import { PassThrough } from 'node:stream';
 import type { Request } from 'express';
 import { z } from 'zod';
 import { isTerminal } from '#libs/batches/batch/batch.ts';
@@ -20,13 +20,15 @@ import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { readElements } from '#libs/http/bodies/array-elements.ts';
 import { clientDisconnected, refuseCompressed } from '#libs/http/bodies/json-body.ts';
 import { watchUploadRate, type UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
-import { getCaller } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import { defaultLimits } from '#libs/validation/validation.ts';
 import { readAllLines } from '#libs/validation/json-lines.ts';
 import { withoutLineBreaks } from '#libs/batches/results/result-line.ts';
 import { batchLimitErrors, repeatErrors, storageErrors, targetErrors } from '../document-texts.ts';
@@ -40,11 +42,13 @@ export type MessageBatchDeps = CreateBatchDeps &
     uploadRate: UploadRate;
     admitUpload: (workspaceId: string) => Promise<void>;
     baseUrl: () => string;
+    memory: MemoryBudget;
   };
 
 const endpoint = '/v1/messages';
-/** A conversation with images. Lines of batches have their own, smaller limit. */
-const elementBytesMax = 64 * 1_048_576;
+/** Of a request that arrives: its pieces, itself, and the line it becomes. */
+const copies = 3;
+const totalMs = 3_600_000;
 const example = {
   requests: [
     {
@@ -72,7 +76,7 @@ export const messageBatchRoutes = (deps: MessageBatchDeps): Route[] => [
 ];
 
 function createMessageBatch(deps: MessageBatchDeps): Route {
-  const { batches, files, blobs, batchTargets, scopeOf, uploadBytesMax, uploadRate, admitUpload } = deps;
+  const { batches, files, blobs, batchTargets, scopeOf, uploadBytesMax, uploadRate, admitUpload, memory } = deps;
   return {
     method: 'POST',
     path: '/v1/messages/batches',
@@ -104,7 +108,11 @@ function createMessageBatch(deps: MessageBatchDeps): Route {
       checkContentType(request);
       await admitUpload(workspaceId);
       if (request.headers.expect !== undefined) response.writeContinue();
-      const blob = await storeRequests(request, blobs, { sizeBytesMax: uploadBytesMax, rate: uploadRate });
+      const lease = memory.open(workspaceId);
+      getContext(request).memory = lease;
+      const onKept = (bytes: number): void => (bytes < 0 ? lease.give(-copies * bytes) : lease.charge(copies * bytes));
+      const limits = { sizeBytesMax: uploadBytesMax, rate: uploadRate, onKept };
+      const blob = await storeRequests(request, blobs, limits);
       await removeUnlessRecorded(blobs, blob.blob, async () => {
         const fileId = newId('file-');
         const file = { purpose: 'batch', filename: 'requests.jsonl', blob, expiresAfterSeconds: null };
@@ -142,7 +150,7 @@ function checkContentType(request: Request): void {
 async function storeRequests(
   request: Request,
   blobs: Pick<BlobStore, 'put'>,
-  { sizeBytesMax, rate }: { sizeBytesMax: number; rate: UploadRate },
+  { sizeBytesMax, rate, onKept }: { sizeBytesMax: number; rate: UploadRate; onKept: (bytes: number) => void },
 ) {
   const body = new PassThrough();
   const onClose = (): void => {
@@ -150,10 +158,16 @@ async function storeRequests(
   };
   request.once('close', onClose).pipe(body);
   const unwatch = watchUploadRate(request, rate, (error) => body.destroy(error));
+  const total = setTimeout(() => {
+    const message = `The upload took longer than ${totalMs} ms.`;
+    body.destroy(new GatewayError('invalid_request', 'request_timeout', message));
+  }, totalMs);
   try {
-    const lines = toLines(readElements(body, { member: 'requests', elementBytesMax }));
-    return await blobs.put(Readable.from(lines), { sizeBytesMax, leavesReserve: true });
+    const { lineBytesMax: elementBytesMax } = defaultLimits;
+    const requests = readElements(body, { member: 'requests', elementBytesMax, onKept });
+    return await blobs.put(toLines(requests), { sizeBytesMax, leavesReserve: true });
   } finally {
+    clearTimeout(total);
     unwatch();
     request.off('close', onClose).unpipe(body);
   }

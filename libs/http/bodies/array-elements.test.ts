@@ -20,6 +20,16 @@ test.each([1, 2, 3, 5, 1_000])('returns the bytes of each element, with chunks o
   expect(await read(whole, chunkBytes)).toEqual(elements);
 });
 
+test('reports what it keeps of elements that have not arrived', async () => {
+  async function* chunks(): AsyncGenerator<Buffer> {
+    for (const text of ['{"requests":[{"a":', '"12345', '6"}, {', '}]}']) yield Buffer.from(text);
+  }
+  const kept: number[] = [];
+  const options = { ...limits, onKept: (bytes: number) => void kept.push(bytes) };
+  for await (const _element of readElements(chunks(), options));
+  expect(kept).toEqual([5, 6, -11, 1, -1]);
+});
+
 test('a body that is cut off anywhere is refused', async () => {
   const { length } = whole.trimEnd();
   for (let end = 0; end < length; end += 1) await expect(read(whole.slice(0, end))).rejects.toThrow('The body must be');

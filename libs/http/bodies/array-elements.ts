@@ -13,7 +13,16 @@ const headBytesMax = 1_024;
  */
 export async function* readElements(
   source: AsyncIterable<Buffer>,
-  { member, elementBytesMax }: { member: string; elementBytesMax: number },
+  {
+    member,
+    elementBytesMax,
+    onKept = () => {},
+  }: {
+    member: string;
+    elementBytesMax: number;
+    /** Called with the bytes of an unfinished element that are kept in addition, or no longer if negative. Can throw. */
+    onKept?: (bytes: number) => void;
+  },
 ): AsyncGenerator<Buffer> {
   const head = new RegExp(`^\\s*\\{\\s*"${member}"\\s*:\\s*\\[`);
   const refuse = (what: string): GatewayError =>
@@ -59,6 +68,7 @@ export async function* readElements(
         kept.push(bytes.subarray(from, at + 1));
         yield Buffer.concat(kept);
         kept = [];
+        onKept(-keptBytes);
         keptBytes = 0;
         state = 'between';
         wantsElement = false;
@@ -77,6 +87,7 @@ export async function* readElements(
     if (state === 'element') {
       kept.push(bytes.subarray(from));
       keptBytes += bytes.length - from;
+      onKept(bytes.length - from);
       if (keptBytes > elementBytesMax) throw refuse(`an item has more than ${elementBytesMax} bytes`);
     }
   }
