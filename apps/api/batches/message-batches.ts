@@ -224,6 +224,8 @@ const listMessageBatches = (deps: MessageBatchDeps): Route => ({
   path: '/v1/messages/batches',
   operationId: 'listMessageBatches',
   summary: "List batches of messages in Anthropic's format, newest first",
+  description:
+    'Batches of `/v1/messages` that were created at `/v1/batches` are listed as well. Pages go in both directions.',
   responses: { 200: { description: 'A page of batches.', schema: MessageBatchList } },
   ...withInput({ query: MessageBatchListQuery }, async ({ query }, request, response) => {
     const { limit = 20, after_id: after = null, before_id: before = null } = query;
@@ -245,6 +247,7 @@ const retrieveMessageBatch = (deps: MessageBatchDeps): Route => ({
   path: '/v1/messages/batches/:batch_id',
   operationId: 'retrieveMessageBatch',
   summary: "Retrieve a batch of messages in Anthropic's format",
+  description: 'Counts of a running batch are current. `results_url` is null until it has ended.',
   responses: { 200: { description: 'The batch.', schema: MessageBatch } },
   ...withInput({ params }, async (input, request, response) => {
     response.json(toShown(deps, await find(deps, request, input.params.batch_id)));
@@ -258,6 +261,7 @@ const cancelMessageBatch = (deps: MessageBatchDeps): Route => ({
   path: '/v1/messages/batches/:batch_id/cancel',
   operationId: 'cancelMessageBatch',
   summary: 'Cancel a batch of messages; running calls can finish',
+  description: 'Completed results are kept. The remaining requests end as `canceled`.',
   responses: { 200: { description: 'The batch.', schema: MessageBatch } },
   ...withInput({ params }, async (input, request, response) => {
     const { id, workspace_id: workspaceId } = await find(deps, request, input.params.batch_id);
