@@ -74,9 +74,29 @@ test('a request that no provider could answer is refused with the others, each w
   expect(await resultsOf(id)).toEqual({ good: refused, bad: refused });
 });
 
+test('lines that are not JSON have results as well', async () => {
+  const { adminKey, baseUrl } = platform;
+  const headers = { authorization: `Bearer ${adminKey}` };
+  const form = new FormData();
+  form.append('purpose', 'batch');
+  form.append('file', new Blob(['{"custom_id":\n{"x":1}\n']), 'broken.jsonl');
+  const uploaded = await fetch(`${baseUrl}/files`, { method: 'POST', headers, body: form });
+  const { id: input_file_id } = (await uploaded.json()) as { id: string };
+  const created = await fetch(`${baseUrl}/batches`, {
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ input_file_id, endpoint: '/v1/messages', completion_window: '24h' }),
+  });
+  const { id } = (await created.json()) as { id: string };
+  await ended(id);
+  const results = [];
+  for await (const result of await client.messages.batches.results(id)) results.push(result);
+  expect(results).toMatchObject([{ custom_id: null, result: { type: 'errored' } }, { custom_id: null }]);
+});
+
 test('batches are listed in pages in both directions, without those of other endpoints', async () => {
   const all = (await client.messages.batches.list({ limit: 100 })).data.map(({ id }) => id);
-  expect(all).toHaveLength(3);
+  expect(all).toHaveLength(4);
   const first = await client.messages.batches.list({ limit: 2 });
   expect({ ids: first.data.map(({ id }) => id), more: first.has_more }).toEqual({ ids: all.slice(0, 2), more: true });
   const next = await client.messages.batches.list({ limit: 2, after_id: all[1] as string });

@@ -5,7 +5,6 @@ import { isTerminal } from '#libs/batches/batch/batch.ts';
 import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import { toMessageBatch, toMessageResult, toRefusedResult } from '#libs/batches/look/message-batch.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { GatewayOptions } from '#libs/contracts/batches/batches.ts';
 import {
   DeletedMessageBatch,
   MessageBatch,
@@ -117,7 +116,6 @@ function createMessageBatch(deps: MessageBatchDeps): Route {
         const fileId = newId('file-');
         const file = { purpose: 'batch', filename: 'requests.jsonl', blob, expiresAfterSeconds: null };
         const identity = { ...getCallIdentity(request), fingerprint: fingerprintBody(`${endpoint} ${blob.sha256}`) };
-        const options: GatewayOptions = {};
         const { batch, replayed } = await batches.create(identity, toEventMetadata(request), {
           inputFileId: fileId,
           inputBytes: blob.sizeBytes,
@@ -126,7 +124,7 @@ function createMessageBatch(deps: MessageBatchDeps): Route {
           completionWindow: '24h',
           metadata: null,
           outputExpiresAfterSeconds: null,
-          gatewayOptions: recordable(options, request),
+          gatewayOptions: recordable({}, request),
           headers: inheritedFrom(request),
           target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
         });
@@ -207,10 +205,8 @@ function readMembers(bytes: Buffer, index: number): { custom_id: Buffer; params:
   return { custom_id: customId, params: body };
 }
 
-const hasResults = ({ status }: BatchRow): boolean => isTerminal(status);
-
 const toShown = ({ baseUrl }: Pick<MessageBatchDeps, 'baseUrl'>, batch: BatchRow): MessageBatch =>
-  toMessageBatch(batch, hasResults(batch) ? `${baseUrl()}/v1/messages/batches/${batch.id}/results` : null);
+  toMessageBatch(batch, isTerminal(batch.status) ? `${baseUrl()}/v1/messages/batches/${batch.id}/results` : null);
 
 /** Throws not_found also for a batch of another endpoint. */
 async function find({ batches }: Pick<MessageBatchDeps, 'batches'>, request: Request, id: string): Promise<BatchRow> {
@@ -301,7 +297,7 @@ async function findKept(
 }
 
 function requireEnded(batch: BatchRow): void {
-  if (hasResults(batch)) return;
+  if (isTerminal(batch.status)) return;
   const message = `The batch '${batch.id}' has not ended; its status is ${batch.status}.`;
   throw new GatewayError('conflict', 'batch_not_ended', message, { param: 'batch_id' });
 }
@@ -339,9 +335,20 @@ async function* resultsOf({ blobs }: MessageBatchDeps, batch: BatchRow, contents
   for (const blob of contents) {
     for await (const line of readAllLines(await blobs.read(blob))) {
       if (batch.status !== 'failed') yield Buffer.concat([toMessageResult(line), lineEnd]);
-      else yield Buffer.concat([toRefusedResult(memberValue(line, 'custom_id') ?? line, refusal(batch)), lineEnd]);
+      else yield Buffer.concat([toRefusedResult(customIdOf(line), refusal(batch)), lineEnd]);
     }
   }
+}
+
+/** As raw JSON. The line can be what the batch was refused for. */
+function customIdOf(line: Buffer): Buffer {
+  try {
+    const id = memberValue(line, 'custom_id');
+    if (id?.[0] === 0x22) return id;
+  } catch {
+    // It is not JSON, so it has no ID.
+  }
+  return Buffer.from('null');
 }
 
 /** Why a batch was refused as a whole. */
