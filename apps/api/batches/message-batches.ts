@@ -15,6 +15,7 @@ import {
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { fingerprintBody } from '#libs/event-log/idempotency.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { readElements } from '#libs/http/bodies/array-elements.ts';
 import { clientDisconnected, refuseCompressed } from '#libs/http/bodies/json-body.ts';
@@ -26,7 +27,8 @@ import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.t
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
-import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { defaultLimits } from '#libs/validation/validation.ts';
 import { readAllLines } from '#libs/validation/json-lines.ts';
 import { withoutLineBreaks } from '#libs/batches/results/result-line.ts';
@@ -42,10 +44,12 @@ export type MessageBatchDeps = CreateBatchDeps &
     admitUpload: (workspaceId: string) => Promise<void>;
     baseUrl: () => string;
     memory: MemoryBudget;
+    /** Turns of streams of results. */
+    resultStreams: Turns;
   };
 
 const endpoint = '/v1/messages';
-/** Of a request that arrives: its pieces, itself, and the line it becomes. */
+/** How often a request or a result is in memory: its pieces, itself, and what it becomes. */
 const copies = 3;
 const totalMs = 3_600_000;
 const example = {
@@ -326,17 +330,39 @@ const retrieveMessageBatchResults = (deps: MessageBatchDeps): Route => ({
       contents.push(file.blob);
     }
     response.setHeader('content-type', 'application/x-jsonl');
-    await sendPieces(response, resultsOf(deps, batch, contents), deps.stallTimeoutMs);
+    const { workspaceId } = getCaller(request);
+    const lease = deps.memory.open(workspaceId);
+    getContext(request).memory = lease;
+    const { signal } = abortWhenClientLeaves(response);
+    const lines = withMemory(linesOf(deps, contents), lease, signal);
+    const send = () => sendPieces(response, resultsOf(batch, lines), deps.stallTimeoutMs);
+    await deps.resultStreams.run(workspaceId, send, signal);
   }),
 });
 
-async function* resultsOf({ blobs }: MessageBatchDeps, batch: BatchRow, contents: string[]): AsyncGenerator<Buffer> {
+async function* linesOf({ blobs }: MessageBatchDeps, contents: string[]): AsyncGenerator<Buffer> {
+  for (const blob of contents) yield* readAllLines(await blobs.read(blob));
+}
+
+/** The lines, each charged while it is in use, because one answer can have many megabytes. */
+async function* withMemory(
+  lines: AsyncIterable<Buffer>,
+  lease: MemoryLease,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  for await (const line of lines) {
+    const bytes = Math.min(copies * line.length, lease.leaseBytesMax);
+    await lease.chargeWhenFree(bytes, signal);
+    yield line;
+    lease.give(bytes);
+  }
+}
+
+async function* resultsOf(batch: BatchRow, lines: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const lineEnd = Buffer.from('\n');
-  for (const blob of contents) {
-    for await (const line of readAllLines(await blobs.read(blob))) {
-      if (batch.status !== 'failed') yield Buffer.concat([toMessageResult(line), lineEnd]);
-      else yield Buffer.concat([toRefusedResult(customIdOf(line), refusal(batch)), lineEnd]);
-    }
+  for await (const line of lines) {
+    if (batch.status !== 'failed') yield Buffer.concat([toMessageResult(line), lineEnd]);
+    else yield Buffer.concat([toRefusedResult(customIdOf(line), refusal(batch)), lineEnd]);
   }
 }
 
