@@ -209,7 +209,9 @@ describe('a database that is away', () => {
       for (let index = 0; index < 70; index += 1) log.record(logEntry());
       await log.flush();
       expect(losses).toBe(1);
-      expect(lines.map((line) => line.msg)).toEqual([
+      // A heartbeat that was under way on another connection lost it too.
+      const ofRows = lines.filter((line) => line.loop !== 'request log heartbeat');
+      expect(ofRows.map((line) => line.msg)).toEqual([
         'the request log is waiting for the database',
         'the request log can be written again',
       ]);
