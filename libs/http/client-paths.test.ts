@@ -8,6 +8,7 @@ describe('Google', () => {
     '/v1beta/models/@a/b:free:generateContent',
     '/v1beta/models/%40a%2Fb%3Afree:generateContent',
     '/v1/models/@a/b:free:generateContent',
+    '/v1beta/@a/b:free:generateContent',
     '/v1beta1/publishers/google/models/@a/b:free:generateContent',
     '/v1beta1/projects/p/locations/l/publishers/google/models/@a/b:free:generateContent',
   ])('%s is one path', (url) => {
@@ -15,12 +16,17 @@ describe('Google', () => {
     expect(toOwnPath(`${url}?alt=sse`, false)).toBe(`${canonical}?alt=sse`);
   });
 
-  test.each(['/v1/chat/completions', '/v1/models', '/v1/models/a:b', '/v1/messages?x=:', '/v1beta/nothing', '/health'])(
-    '%s is not its path',
-    (url) => {
-      expect(toOwnPath(url, false)).toBeNull();
-    },
-  );
+  test.each([
+    '/v1/chat/completions',
+    '/v1/models',
+    '/v1/models/a:b',
+    '/v1/messages?x=:',
+    '/v1beta/nothing',
+    '/v1beta/models2',
+    '/health',
+  ])('%s is not its path', (url) => {
+    expect(toOwnPath(url, false)).toBeNull();
+  });
 
   test('the list of models is that of Google for its clients', () => {
     expect(toOwnPath('/v1/models?pageSize=2', true)).toBe('/v1beta/models?pageSize=2');

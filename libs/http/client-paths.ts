@@ -9,8 +9,9 @@ const googleMethods = [
   'batchEmbedContents',
 ] as const;
 
+// The AI SDK leaves out `models/` before a name with a slash.
 const googleRoot =
-  /^\/(v1beta1?|v1)\/(?:(?:projects\/[^/?]+\/locations\/[^/?]+\/)?publishers\/google\/)?models(?:\/([^?]*))?(\?.*)?$/;
+  /^\/(v1beta1?|v1)\/(?:(?:projects\/[^/?]+\/locations\/[^/?]+\/)?publishers\/google\/)?(?:models(?:\/|(?=\?|$))|(?=@))([^?]*)(\?.*)?$/;
 const googleMethod = new RegExp(`:(?:${googleMethods.join('|')})$`);
 
 const azureDeployment = /^\/openai\/deployments\/([^?]+?)\/(chat\/completions|completions|embeddings)(?:\?|$)/;
