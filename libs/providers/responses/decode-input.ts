@@ -64,7 +64,12 @@ class InputReader {
       case 'additional_tools': // Read with the other tools.
         return;
       case 'item_reference':
-        throw unsupported(param, 'only the provider that stored the item has it. Send the item itself');
+        // The AI SDK refers to reasoning within a loop of tool calls. The conversation is complete without it.
+        if (asText(item['id'])?.startsWith('rs_') === true) return void this.#hints.push(param);
+        throw unsupported(
+          param,
+          "only the provider that stored the item has it. Send the item itself, which clients do with 'store': false",
+        );
       default:
         this.#readOther(type, param);
     }

@@ -92,7 +92,19 @@ describe('a request', () => {
     expect(dropped).toEqual(['tools[1]']);
   });
 
+  test('that refers to reasoning instead of sending it gets on without it, and the client hears of it', () => {
+    const { sent, dropped } = send('deepseek', {
+      input: [
+        { role: 'user', content: 'Hi' },
+        { type: 'item_reference', id: 'rs_1' },
+      ],
+    });
+    expect(sent['messages']).toEqual([{ role: 'user', content: 'Hi' }]);
+    expect(dropped).toEqual(['input[1]']);
+  });
+
   test.each<[object, string]>([
+    [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, 'input[0]'],
     [{ input: [{ type: 'computer_call', id: 'x' }] }, 'input[0].type'],
     [
       { input: [{ role: 'user', content: [{ type: 'input_image', file_id: 'file-1' }] }] },
