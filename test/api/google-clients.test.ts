@@ -9,7 +9,7 @@ import {
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { wireKeys } from './wire-keys.ts';
+import { storeWireKeys, wireKeys } from './wire-keys.ts';
 
 // Google's SDK, unchanged, against each wire format that the core translates to.
 
@@ -19,24 +19,11 @@ let origin: string;
 
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
-  const simulator = new URL(platform.simulatorUrl).origin;
-  for (const { provider, key } of wireKeys) {
-    await store({ name: provider, slug: `wire-${provider}`, provider, ...key(simulator, 'simulator') });
-  }
+  await storeWireKeys(platform);
   origin = new URL(platform.baseUrl).origin;
   client = new GoogleGenAI({ apiKey: platform.adminKey, httpOptions: { baseUrl: origin } });
 });
 afterAll(() => platform.stop());
-
-async function store(body: object): Promise<void> {
-  const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
-  const stored = await fetch(`${platform.baseUrl}/virtual-keys`, {
-    method: 'POST',
-    headers,
-    body: JSON.stringify(body),
-  });
-  if (!stored.ok) throw new Error(await stored.text());
-}
 
 const send = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
   fetch(origin + path, {

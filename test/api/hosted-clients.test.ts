@@ -4,7 +4,7 @@ import { APIError } from '@anthropic-ai/sdk';
 import { AzureOpenAI } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { wireKeys } from './wire-keys.ts';
+import { storeWireKeys, wireKeys } from './wire-keys.ts';
 
 // The SDKs of those who host the models of others, unchanged, against each wire format that the core translates to.
 
@@ -15,20 +15,10 @@ let vertex: AnthropicVertex;
 
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
-  const { adminKey, baseUrl, simulatorUrl } = platform;
+  const { adminKey, baseUrl } = platform;
   const { origin } = new URL(baseUrl);
   const authorization = { authorization: `Bearer ${adminKey}` };
-  for (const { provider, key } of wireKeys) {
-    const body = {
-      name: provider,
-      slug: `wire-${provider}`,
-      provider,
-      ...key(new URL(simulatorUrl).origin, 'simulator'),
-    };
-    const headers = { ...authorization, 'content-type': 'application/json' };
-    const stored = await fetch(`${baseUrl}/virtual-keys`, { method: 'POST', headers, body: JSON.stringify(body) });
-    if (!stored.ok) throw new Error(await stored.text());
-  }
+  await storeWireKeys(platform);
   azure = new AzureOpenAI({ endpoint: origin, apiKey: adminKey, apiVersion: '2024-10-21', maxRetries: 0 });
   bedrock = new AnthropicBedrock({ baseURL: origin, apiKey: adminKey, awsRegion: 'us-east-1', maxRetries: 0 });
   // Its only other way to a token is Google's server.

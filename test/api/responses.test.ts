@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { streamOf } from '#test/upstream.ts';
 import { postJson, startScriptedPlatform, type ScriptedPlatform } from './scripted-provider.ts';
-import { wireKeys } from './wire-keys.ts';
+import { storeWireKeys, wireKeys } from './wire-keys.ts';
 
 // The Responses API on every provider: translated for each wire format, and unchanged for providers that have it.
 
@@ -24,12 +24,7 @@ const wires = [...wireKeys.map(({ provider, model, key }) => ({ provider, model,
 beforeAll(async () => {
   scripted = await startScriptedPlatform();
   const { platform } = scripted;
-  const { origin } = new URL(platform.simulatorUrl);
-  for (const { provider, key } of wires) {
-    const body = { name: provider, slug: `wire-${provider}`, provider, ...key(origin, 'simulator') };
-    const response = await postJson(platform, '/virtual-keys', body);
-    if (!response.ok) throw new Error(`${provider}: ${await response.text()}`);
-  }
+  await storeWireKeys(platform, [chatKey]);
   const claude = {
     name: 'a',
     slug: 'claude',

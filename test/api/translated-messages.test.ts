@@ -2,7 +2,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { wireKeys } from './wire-keys.ts';
+import { storeWireKeys, wireKeys } from './wire-keys.ts';
 
 // The SDK of Anthropic, unchanged, against each wire format that the core translates to.
 
@@ -11,23 +11,10 @@ let client: Anthropic;
 
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
-  const { origin } = new URL(platform.simulatorUrl);
-  for (const { provider, key } of wireKeys) {
-    await store({ name: provider, slug: `wire-${provider}`, provider, ...key(origin, 'simulator') });
-  }
+  await storeWireKeys(platform);
   client = new Anthropic({ apiKey: platform.adminKey, baseURL: new URL(platform.baseUrl).origin, maxRetries: 0 });
 });
 afterAll(() => platform.stop());
-
-async function store(body: object): Promise<void> {
-  const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
-  const stored = await fetch(`${platform.baseUrl}/virtual-keys`, {
-    method: 'POST',
-    headers,
-    body: JSON.stringify(body),
-  });
-  if (!stored.ok) throw new Error(await stored.text());
-}
 
 const hello = { role: 'user' as const, content: 'Say hello.' };
 const cityTool = (name: string): Anthropic.Tool => ({

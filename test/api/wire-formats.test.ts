@@ -1,28 +1,15 @@
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { embedMany, generateText, Output, stepCountIs, streamText, tool } from 'ai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { z } from 'zod';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { sdks, type Client } from './sdk.ts';
-import { wireKeys } from './wire-keys.ts';
+import { storeWireKeys, wireKeys } from './wire-keys.ts';
 
-// The official OpenAI packages and the AI SDK, unchanged, against each wire format that the core translates to.
+// The official OpenAI packages, unchanged, against each wire format that the core translates to.
 
 let platform: TestPlatform;
-let headers: Record<string, string>;
 
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
-  headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
-  const { origin } = new URL(platform.simulatorUrl);
-  for (const { provider, key } of wireKeys) {
-    const response = await fetch(`${platform.baseUrl}/virtual-keys`, {
-      method: 'POST',
-      headers,
-      body: JSON.stringify({ name: provider, slug: `wire-${provider}`, provider, ...key(origin, 'simulator') }),
-    });
-    if (!response.ok) throw new Error(`${provider}: ${await response.text()}`);
-  }
+  await storeWireKeys(platform);
 });
 afterAll(() => platform.stop());
 
@@ -161,69 +148,6 @@ describe.each(wireKeys)('$provider', ({ provider, model, embeddings, prefix }) =
       expect(data).toHaveLength(1);
       expect(data[0]?.embedding.length).toBeGreaterThan(8);
       expect(Math.hypot(...(data[0]?.embedding ?? []))).toBeCloseTo(1, 2);
-    });
-  });
-
-  describe('AI SDK', () => {
-    const connect = () =>
-      createOpenAICompatible({
-        name: 'sluice',
-        apiKey: platform.adminKey,
-        baseURL: platform.baseUrl,
-        includeUsage: true,
-        supportsStructuredOutputs: true,
-      });
-
-    test('generateText and streamText give the same text', async () => {
-      const prompt = 'Say hello.';
-      const { text, usage, finishReason } = await generateText({ model: connect()(name), prompt });
-      expect(text).not.toBe('');
-      expect(finishReason).toBe('stop');
-      expect(usage.totalTokens).toBeGreaterThan(0);
-      const streamed = streamText({ model: connect()(name), prompt });
-      expect(await streamed.text).toBe(text);
-      expect((await streamed.usage).totalTokens).toBe(usage.totalTokens);
-    });
-
-    test('tools over several steps', async () => {
-      const asked: string[] = [];
-      const city = (what: string) =>
-        tool({
-          description: `Tells the ${what}`,
-          inputSchema: z.object({ city: z.string() }),
-          execute: (input) => {
-            asked.push(what);
-            return `${what} of ${input.city} is fine`;
-          },
-        });
-      const { steps, text } = await generateText({
-        model: connect()(name),
-        prompt: 'Ask weather and time for Paris.',
-        tools: { weather: city('weather'), time: city('time') },
-        stopWhen: stepCountIs(4),
-      });
-      expect(asked.toSorted()).toEqual(['time', 'weather']);
-      expect(steps).toHaveLength(2);
-      expect(text).not.toBe('');
-    });
-
-    test('structured output', async () => {
-      const schema = z.object({ city: z.string(), people: z.number().int() });
-      const { output } = await generateText({
-        model: connect()(name),
-        prompt: 'A city.',
-        output: Output.object({ schema }),
-      });
-      expect(schema.parse(output)).toEqual(output);
-    });
-
-    test.skipIf(embeddings === null || provider === 'bedrock')('embedMany', async () => {
-      const { embeddings: vectors } = await embedMany({
-        model: connect().embeddingModel(`@wire-${provider}/${embeddings}`),
-        values: ['one', 'two', 'three'],
-      });
-      expect(vectors).toHaveLength(3);
-      expect(new Set(vectors.map((vector) => vector[0])).size).toBe(3);
     });
   });
 });

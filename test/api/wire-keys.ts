@@ -1,4 +1,5 @@
 import { generateKeyPairSync } from 'node:crypto';
+import type { TestPlatform } from '#test/platform.ts';
 
 /** One wire format that the core speaks to providers, and how a virtual key reaches a server that speaks it. */
 type WireKey = {
@@ -83,3 +84,16 @@ export const wireKeys: readonly WireKey[] = [
     key: (origin, key) => ({ key, custom_host: `${origin}/v2` }),
   },
 ];
+
+/** Stores a virtual key `wire-<provider>` for each wire format, and for `more` of the same kind. */
+export async function storeWireKeys(platform: TestPlatform, more: readonly Pick<WireKey, 'provider' | 'key'>[] = []) {
+  const { origin } = new URL(platform.simulatorUrl);
+  for (const { provider, key } of [...wireKeys, ...more]) {
+    const stored = await fetch(`${platform.baseUrl}/virtual-keys`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ name: provider, slug: `wire-${provider}`, provider, ...key(origin, 'simulator') }),
+    });
+    if (!stored.ok) throw new Error(`${provider}: ${await stored.text()}`);
+  }
+}

@@ -2,7 +2,9 @@ import { z } from 'zod';
 
 // Unknown members are rejected, as by the service's JSON parser.
 const anything = z.unknown().optional();
-const blob = z.strictObject({ mimeType: z.string(), data: z.base64(), displayName: z.string().optional() });
+/** Protocol Buffers accept both alphabets, with and without padding (ProtoJSON). */
+const bytes = z.string().regex(/^[A-Za-z0-9+/_-]*={0,2}$/, 'Invalid base64-encoded string');
+const blob = z.strictObject({ mimeType: z.string(), data: bytes, displayName: z.string().optional() });
 const dataMembers = [
   'text',
   'inlineData',
@@ -42,10 +44,7 @@ const part = z
     executableCode: anything,
     codeExecutionResult: anything,
     thought: z.boolean().optional(),
-    thoughtSignature: z
-      .base64()
-      .or(z.string().regex(/^[a-z_]+$/))
-      .optional(),
+    thoughtSignature: bytes.optional(),
     videoMetadata: anything,
     mediaResolution: anything,
     partMetadata: anything,
