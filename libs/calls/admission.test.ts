@@ -200,7 +200,7 @@ test('a reservation for a stream is settled when the stream has ended', async ()
   const gate = Promise.withResolvers<void>();
   const script: UpstreamScript = async (reply) => {
     reply.head(200, eventStream);
-    await reply.write(`data: ${payloads[0]}\n\n`);
+    await reply.write(`data: ${payloads[1]}\n\n`);
     await gate.promise;
     for (const payload of payloads.slice(1)) await reply.write(`data: ${payload}\n\n`);
     reply.end();
@@ -269,7 +269,7 @@ test('of a stream that broke off, usage that the provider did not report is part
   const request = { stream: true, body: Buffer.from('{"model":"gpt-test","stream":true}') };
   const script: UpstreamScript = async (reply) => {
     reply.head(200, eventStream);
-    await reply.write(`data: ${payloads[0]}\n\n`);
+    await reply.write(`data: ${payloads[1]}\n\n`);
     reply.cut();
   };
   const { outcome } = await run(admit, { request, script });

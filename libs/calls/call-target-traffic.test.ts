@@ -86,7 +86,7 @@ test('an open circuit keeps calls from the provider, without an attempt', async 
 test('a stream that breaks off counts as a failure, and its permit is free when it has ended', async () => {
   const dying: UpstreamScript = async (reply) => {
     reply.head(200, { 'content-type': 'text/event-stream' });
-    await reply.write(`data: ${payloads[0] ?? ''}\n\n`);
+    await reply.write(`data: ${payloads[1] ?? ''}\n\n`);
     reply.cut();
   };
   const target = await start(dying);
@@ -102,7 +102,7 @@ test('a stream holds its permit until it has ended, and a waiting call gets it t
   const { promise: answered, resolve: tell } = Promise.withResolvers<void>();
   const slow: UpstreamScript = async (reply) => {
     reply.head(200, { 'content-type': 'text/event-stream' });
-    await reply.write(`data: ${payloads[0] ?? ''}\n\n`);
+    await reply.write(`data: ${payloads[1] ?? ''}\n\n`);
     await answered;
     await reply.write(`data: ${payloads[2] ?? ''}\n\ndata: [DONE]\n\n`);
     reply.end();

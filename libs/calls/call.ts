@@ -233,7 +233,7 @@ export type JsonAnswer = AnswerHead & {
 };
 
 /**
- * A stream whose first event has arrived. `events` yields the payload texts as the provider wrote them, in batches as
+ * A stream whose first content has arrived. `events` yields the payload texts as the provider wrote them, in batches as
  * they arrive, without the final `[DONE]`. (A payload can contain newlines; each of its lines needs its own `data:`.)
  * It throws a GatewayError when the stream breaks off; then the client gets an error event and no `[DONE]`. Leaving the
  * loop cancels the call. `done` never rejects.
@@ -283,6 +283,12 @@ export type Limits = {
   eventCharsMax: number;
   /** The largest whole stream. */
   streamBytesMax: number;
+  /**
+   * How long the first events of a stream are held if they have no content (a role, `message_start`): a stream that
+   * breaks off meanwhile has failed like any call, and can be repeated elsewhere. A longer time would leave the client of
+   * a model that thinks unseen without headers.
+   */
+  heldMs: number;
   /** Payloads that can wait for a slow reader. Beyond that, the provider's socket is not read. */
   bufferedCharsMax: number;
 };
@@ -292,5 +298,6 @@ export const defaultLimits: Limits = {
   errorBytesMax: 262_144,
   eventCharsMax: 16_777_216,
   streamBytesMax: 1_073_741_824,
+  heldMs: 5_000,
   bufferedCharsMax: 262_144,
 };

@@ -141,6 +141,7 @@ describe('Anthropic itself', () => {
     '{"type":"message_start","message":{"id":"msg_3","model":"claude-x","content":[],"usage":{"input_tokens":7,"output_tokens":1}}}',
     '{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}',
     '{"type": "ping"}',
+    '{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}',
     '{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQB"}}',
     '{"type":"content_block_stop","index":0}',
     '{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}',

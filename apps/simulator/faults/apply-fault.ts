@@ -68,10 +68,10 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
       });
     case 'invalid-json':
       return call.stream
-        ? sendChanged((frames) => replaceSecond(frames, () => form.brokenFrame))
+        ? sendChanged((frames) => replaceMiddle(frames, () => form.brokenFrame))
         : sendBody(exchange, halfOf(call.body(behaviour)));
     case 'damaged-frame':
-      return sendChanged((frames) => replaceSecond(frames, (frame) => form.damage?.(frame) ?? form.brokenFrame));
+      return sendChanged((frames) => replaceMiddle(frames, (frame) => form.damage?.(frame) ?? form.brokenFrame));
     case 'html':
       return exchange.reply(ok, 'text/html; charset=utf-8', html);
     case 'empty':
@@ -173,8 +173,8 @@ function firstHalf(frames: readonly Frame[]): Frame[] {
 }
 
 /** Replaces the second frame, or the only one. */
-function replaceSecond(frames: readonly Frame[], change: (frame: Frame) => Frame): Frame[] {
-  const at = Math.min(1, frames.length - 1);
+function replaceMiddle(frames: readonly Frame[], change: (frame: Frame) => Frame): Frame[] {
+  const at = Math.floor(frames.length / 2);
   return frames.map((frame, index) => (index === at ? change(frame) : frame));
 }
 

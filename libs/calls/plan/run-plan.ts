@@ -58,7 +58,7 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  *
  * Fallback continues with the next option when the status of the answer is listed, or, without a list, when it is not
  * 2xx. A call without an answer counts as 502, 503 (an open circuit, a full queue), 504 and 408 (a timeout), or 424 and
- * 503 (a secret that its secret manager does not return). A stream counts until its first event; from then on it is the
+ * 503 (a secret that its secret manager does not return). A stream counts until its first content; from then on it is the
  * answer. Fallback does not continue when the gateway itself refused the call (a forbidden destination, an unknown
  * virtual key, an unsupported parameter), because that is a mistake in the request or the config, which a fallback
  * would hide. Nor does it continue when the caller has left. The last outcome is the answer.

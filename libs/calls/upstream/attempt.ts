@@ -26,7 +26,7 @@ export type AttemptInput = ReadInput &
   };
 
 /**
- * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event has
+ * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first content has
  * arrived, or with the provider's error as an answer. Rejects with a GatewayError when there is no usable answer.
  * `watch` follows the request until its answer begins.
  */

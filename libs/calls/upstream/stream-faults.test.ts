@@ -16,6 +16,7 @@ import {
 import { streamOf, waitUntil, type UpstreamScript } from '#test/upstream.ts';
 import type { Answer, StreamAnswer } from '#libs/calls/call.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
+import type { Operation } from '#libs/providers/provider.ts';
 import type { createForwarder } from '#test/forwarder.ts';
 
 let rig: ForwardingRig;
@@ -124,10 +125,39 @@ describe('errors inside a stream', () => {
   test.each([
     ['as data', `data: ${JSON.stringify({ error })}\n\n`],
     ['as an error event with a flat body', `event: error\ndata: ${JSON.stringify(error)}\n\n`],
-  ])('as the first event (%s) are an answer that can still be retried', async (_name, event) => {
-    const answer = await open(sse(event));
-    expect(answer).toMatchObject({ kind: 'json', status: 502 });
-    expect(JSON.parse(String(answer.kind === 'json' && answer.body))).toEqual({ error });
+  ])('before any content (%s) are an answer that can still be retried', async (_name, event) => {
+    for (const opening of ['', `data: ${payloads[0]}\n\n`]) {
+      const answer = await open(sse(opening + event));
+      expect(answer).toMatchObject({ kind: 'json', status: 502 });
+      expect(JSON.parse(String(answer.kind === 'json' && answer.body))).toEqual({ error });
+      await rig.stop();
+    }
+  });
+
+  test.each<[Operation, object]>([
+    ['chat', { choices: [{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }] }],
+    ['messages', { type: 'message_start', message: { id: 'm', role: 'assistant', content: [] } }],
+    ['responses', { type: 'response.created', response: { id: 'r', status: 'in_progress' } }],
+    ['generate_content', { candidates: [{ content: { parts: [] }, index: 0 }] }],
+  ])(
+    'a stream of %s that breaks off before its first content is an attempt that failed',
+    async (operation, opening) => {
+      const provider = { chat: 'openai', messages: 'anthropic', responses: 'openai', generate_content: 'gemini' };
+      rig = await startForwardingRig(sse(`data: ${JSON.stringify(opening)}\n\n`));
+      const target = { ...rig.target, provider: provider[operation as keyof typeof provider] };
+      const outcome = await rig.forwarder.settle(chatRequest({ text, stream: true, operation }), target);
+      expect(outcome).toMatchObject({ kind: 'failed', error: failing('upstream_truncated') });
+    },
+  );
+
+  test('a stream without content is passed on when its model works unseen', async () => {
+    const silent: UpstreamScript = async (reply) => {
+      reply.head(200, eventStream);
+      await reply.write(`data: ${payloads[0]}\n\n`);
+    };
+    const iterator = (await stream(silent, {}, { limits: { heldMs: 10 } })).events[Symbol.asyncIterator]();
+    expect(await iterator.next()).toEqual({ done: false, value: [payloads[0]] });
+    await iterator.return?.();
   });
 
   test('with a status of their own keep it', async () => {
@@ -139,8 +169,8 @@ describe('errors inside a stream', () => {
     ['as data', `data: ${JSON.stringify({ error })}\n\n`],
     ['as an error event', `event: error\ndata: ${JSON.stringify(error)}\n\n`],
   ])('later (%s) end the stream with the provider’s message, after what came before', async (_name, event) => {
-    const read = await readStream(await stream(sse(`data: ${payloads[0]}\n\n${event}data: ${payloads[1]}\n\n`)));
-    expect(read.payloads).toEqual([payloads[0]]);
+    const read = await readStream(await stream(sse(`data: ${payloads[1]}\n\n${event}data: ${payloads[2]}\n\n`)));
+    expect(read.payloads).toEqual([payloads[1]]);
     expect(read.error).toEqual(failing('server_is_overloaded'));
     expect(read.error).toMatchObject({ message: 'overloaded' });
     expect(read.summary).toMatchObject({ complete: false, error: { code: 'server_is_overloaded' } });
@@ -148,12 +178,12 @@ describe('errors inside a stream', () => {
 
   test('that repeat the credential are scrubbed', async () => {
     const leak = JSON.stringify({ error: { message: `bad ${canary}`, type: canary, param: null, code: canary } });
-    const read = await readStream(await stream(sse(`data: ${payloads[0]}\n\n`, `data: ${leak}\n\n`)));
+    const read = await readStream(await stream(sse(`data: ${payloads[1]}\n\n`, `data: ${leak}\n\n`)));
     expect(read.error).toMatchObject({ message: 'bad [redacted]', code: '[redacted]' });
   });
 
   test('an event in the middle that is not JSON ends the stream', async () => {
-    const read = await readStream(await stream(sse(`data: ${payloads[0]}\n\n`, 'data: <html>\n\n')));
+    const read = await readStream(await stream(sse(`data: ${payloads[1]}\n\n`, 'data: <html>\n\n')));
     expect(read.error).toEqual(failing('upstream_invalid_response'));
   });
 });
@@ -169,11 +199,11 @@ describe('bounds', () => {
     await rig.stop();
     const later: UpstreamScript = async (reply) => {
       reply.head(200, eventStream);
-      await reply.write(`data: ${payloads[0]}\n\n`);
+      await reply.write(`data: ${payloads[1]}\n\n`);
     };
     const read = await readStream(await stream(later, timeouts({ idleMs: 100 })));
     expect(read).toMatchObject({
-      payloads: [payloads[0]],
+      payloads: [payloads[1]],
       error: failing('upstream_idle_timeout', 'provider_timeout'),
     });
   });
@@ -183,7 +213,7 @@ describe('bounds', () => {
       (bytes: string): UpstreamScript =>
       async (reply) => {
         reply.head(200, eventStream);
-        await reply.write(`data: ${payloads[0]}\n\n`);
+        await reply.write(`data: ${payloads[1]}\n\n`);
         for (let count = 0; count < 20; count += 1) {
           await reply.write(bytes);
           await sleep(20);
@@ -202,7 +232,7 @@ describe('bounds', () => {
     const endless: UpstreamScript = async (reply) => {
       reply.head(200, eventStream);
       while (!reply.isClosed()) {
-        await reply.write(`data: ${payloads[0]}\n\n`);
+        await reply.write(`data: ${payloads[1]}\n\n`);
         await sleep(5);
       }
     };
@@ -218,7 +248,7 @@ describe('bounds', () => {
     );
     await rig.stop();
     const read = await readStream(
-      await stream(streamOf(Array<string>(50).fill(payloads[0] ?? '')), {}, { limits: { streamBytesMax: 2_000 } }),
+      await stream(streamOf(Array<string>(50).fill(payloads[1] ?? '')), {}, { limits: { streamBytesMax: 2_000 } }),
     );
     expect(read.error).toEqual(failing('upstream_response_too_large'));
   });
@@ -255,7 +285,7 @@ describe('bounds', () => {
 describe('leaving', () => {
   const endless: UpstreamScript = async (reply) => {
     reply.head(200, eventStream);
-    await reply.write(`data: ${payloads[0]}\n\n`);
+    await reply.write(`data: ${payloads[1]}\n\n`);
   };
 
   test('an aborted signal ends the stream and closes the provider’s connection', async () => {
@@ -273,7 +303,7 @@ describe('leaving', () => {
   test('leaving the loop does the same', async () => {
     const answer = await stream(endless);
     for await (const batch of answer.events) {
-      expect(batch).toEqual([payloads[0]]);
+      expect(batch).toEqual([payloads[1]]);
       break;
     }
     expect((await answer.done).complete).toBe(false);

@@ -46,6 +46,9 @@ const meters: Readonly<Partial<Record<Operation, () => StreamMeter>>> = {
 /** The errors with which a complete stream can end. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
 
+/** Content that is not counted as text, such as an image, does not wait. */
+const heldCharsMax = 16_384;
+
 /** The kind of the first event: content, or an error before the client has received a byte. */
 type FirstEvent =
   | { kind: 'content'; answer: Pick<StreamAnswer, 'events' | 'done'> }
@@ -66,6 +69,7 @@ export class EventStream {
   readonly #first = Promise.withResolvers<FirstEvent>();
   readonly #done = Promise.withResolvers<StreamSummary>();
   #batch: string[] = [];
+  #holding: NodeJS.Timeout | undefined;
   #streamBytes = 0;
   #firstEventMs = 0;
   #lastSignAt = performance.now();
@@ -99,7 +103,7 @@ export class EventStream {
       });
   }
 
-  /** Rejects with a GatewayError when the stream ends or breaks off before its first payload. */
+  /** Rejects with a GatewayError when the stream ends or breaks off before its first content. */
   get first(): Promise<FirstEvent> {
     return this.#first.promise;
   }
@@ -186,13 +190,28 @@ export class EventStream {
     if (view === 'chunk' || call.includeUsage) this.#batch.push(payload);
   }
 
+  /** Passes the events on, unless they are the first ones and have no content yet. */
   #flush(): void {
     if (this.#batch.length === 0) return;
+    if (this.#state !== 'peeking' || this.#hasContent()) return this.#open();
+    if (this.#holding !== undefined) return;
+    const { flow, limits } = this.#options;
+    flow.answered();
+    this.#holding = setTimeout(() => this.#open(), limits.heldMs).unref();
+  }
+
+  #hasContent(): boolean {
+    if (this.#meter.chars() > 0 || this.#meter.finishReason() !== null) return true;
+    return this.#batch.reduce((sum, payload) => sum + payload.length, 0) > heldCharsMax;
+  }
+
+  #open(): void {
     const payloads = this.#batch;
     this.#batch = [];
     this.#queue.push(payloads);
     if (this.#state !== 'peeking') return;
     this.#state = 'flowing';
+    clearTimeout(this.#holding);
     this.#firstEventMs = performance.now() - this.#options.startedAt;
     this.#first.resolve({ kind: 'content', answer: { events: this.#queue.payloads, done: this.#done.promise } });
   }
@@ -202,7 +221,7 @@ export class EventStream {
     const usageChunk = call.includeUsage ? this.#meter.missingUsageChunk() : null;
     if (usageChunk !== null) this.#batch.push(usageChunk);
     flow.finish();
-    this.#flush();
+    if (this.#batch.length > 0) this.#open();
     if (this.#state === 'peeking') this.#close(false, faults().invalid('returned a stream without any content'));
     else this.#close(true, null);
   }
@@ -211,7 +230,7 @@ export class EventStream {
     const { flow, faults } = this.#options;
     this.#flush();
     if (this.#state === 'peeking') {
-      this.#state = 'over';
+      this.#end();
       flow.finish();
       this.#first.resolve({ kind: 'error', error });
       return;
@@ -223,13 +242,19 @@ export class EventStream {
 
   #close(complete: boolean, error: GatewayError | null): void {
     this.#memory.dropPending();
-    this.#flush();
+    if (complete && this.#batch.length > 0) this.#open();
+    else this.#flush();
     const peeking = this.#state === 'peeking';
-    this.#state = 'over';
+    this.#end();
     if (error) this.#queue.fail(error);
     else this.#queue.end();
     if (peeking && error) this.#first.reject(error);
     this.#done.resolve(this.#summary(complete, error));
+  }
+
+  #end(): void {
+    this.#state = 'over';
+    clearTimeout(this.#holding);
   }
 
   #summary(complete: boolean, error: GatewayError | null): StreamSummary {
