@@ -82,8 +82,8 @@ function compileNode(config: Config, path: string, above: Inherited, made: Compi
     case 'single':
       return nodes[0] as PlanNode;
     case 'fallback': {
-      const { on_status_codes: statuses } = strategy;
-      return { kind: 'fallback', options: nodes, statuses: statuses ? new Set(statuses) : null };
+      const { on_status_codes: statuses, continue_streams: continuesStreams = false } = strategy;
+      return { kind: 'fallback', options: nodes, statuses: statuses ? new Set(statuses) : null, continuesStreams };
     }
     case 'loadbalance':
       return {

@@ -77,8 +77,16 @@ export type Predicate = (call: PlanCall, search: PatternSearch) => boolean | Pro
 
 export type PlanNode =
   | { kind: 'leaf'; leaf: Leaf }
-  /** If `statuses` is null, anything but 2xx continues with the next option. */
-  | { kind: 'fallback'; options: readonly PlanNode[]; statuses: ReadonlySet<number> | null }
+  /**
+   * If `statuses` is null, anything but 2xx continues with the next option. `continuesStreams`: also a stream that broke off
+   * in its text.
+   */
+  | {
+      kind: 'fallback';
+      options: readonly PlanNode[];
+      statuses: ReadonlySet<number> | null;
+      continuesStreams: boolean;
+    }
   | { kind: 'loadbalance'; options: readonly WeightedOption[]; sticky: Sticky | null }
   | { kind: 'conditional'; conditions: readonly { matches: Predicate; node: PlanNode }[]; otherwise: PlanNode };
 

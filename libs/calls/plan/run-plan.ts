@@ -8,6 +8,7 @@ import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
 import { plainLeaf } from './plain-plan.ts';
+import { mendStream } from './mend-stream.ts';
 import { editByPrompt, type RenderPrompt } from './render-prompt.ts';
 import type { Leaf, LeafRetry, PlanNode, WeightedOption } from './plan.ts';
 
@@ -44,6 +45,8 @@ export type PlanDeps = {
 
 type Pass<Planned extends Call> = {
   resolve: Resolve<Planned>;
+  /** Edits to the client's request, for the rest of an answer that broke off. */
+  edits?: MemberEdits;
   /** No attempt starts after this time. Default: only `retryWaitMsMax` limits the retries. */
   deadlineAt?: number | undefined;
 };
@@ -101,20 +104,40 @@ async function runNode<Planned extends Call>(
           options = options.filter((option) => option !== chosen);
         }
       }
-      case 'fallback': {
-        const [first, ...others] = node.options;
-        let outcome = await runNode(deps, first as PlanNode, call, pass);
-        for (const option of others) {
-          if (call.request.signal.aborted || !leadsOn(outcome, node.statuses)) return outcome;
-          leave(call, outcome);
-          outcome = await runNode(deps, option, call, pass);
-        }
-        return outcome;
-      }
+      case 'fallback':
+        return await runInOrder(deps, node, 0, call, pass);
     }
   } catch (error) {
     return failed(error);
   }
+}
+
+/** Runs the options of a fallback from `index` on. The remaining ones can continue its stream. */
+async function runInOrder<Planned extends Call>(
+  deps: PlanDeps,
+  node: Extract<PlanNode, { kind: 'fallback' }>,
+  index: number,
+  call: Planned,
+  pass: Pass<Planned>,
+): Promise<Outcome> {
+  const { options, statuses, continuesStreams } = node;
+  const outcome = await runNode(deps, options[index] as PlanNode, call, pass);
+  if (index + 1 >= options.length) return outcome;
+  const isOver = (found: Outcome): boolean => call.request.signal.aborted || !leadsOn(found, statuses);
+  const goOn = (left: Outcome, edits?: MemberEdits): Promise<Outcome> => {
+    leave(call, left);
+    return runInOrder(deps, node, index + 1, call, edits === undefined ? pass : { ...pass, edits });
+  };
+  if (!isOver(outcome)) return goOn(outcome);
+  if (outcome.kind !== 'stream') return outcome;
+  const { request, leaf } = call;
+  return mendStream(outcome, {
+    request,
+    // Guardrails would see only the rest of the answer, and a prompt would replace the conversation.
+    continues: continuesStreams && leaf.outputGuardrails.length === 0 && leaf.prompt === null,
+    callNext: async (broken, error, edits) =>
+      isOver({ kind: 'failed', error, attempts: broken.attempts }) ? null : goOn(broken, edits),
+  });
 }
 
 /** Calls one leaf. Never rejects. */
@@ -158,7 +181,7 @@ const failed = (error: unknown): Outcome => ({ kind: 'failed', error: asGatewayE
 function callLeaf<Planned extends Call>(
   deps: PlanDeps,
   call: Planned,
-  { deadlineAt }: Pass<Planned>,
+  { deadlineAt, edits: more }: Pass<Planned>,
   { target, model }: Resolved,
   edits: MemberEdits,
 ): Promise<Outcome> {
@@ -169,7 +192,8 @@ function callLeaf<Planned extends Call>(
   const priced = price === null ? target : { ...target, ownPrice: price };
   call.target = isNamed ? priced : { ...priced, model };
   const policy = leaf.retry === null ? undefined : toPolicy(leaf.retry, deadlineAt, deps.retryBaseMs ?? 1_000);
-  return deps.callTarget(call, leaf === plainLeaf ? request : requestOf(call, edits), policy);
+  const made = leaf === plainLeaf ? request : requestOf(call, more === undefined ? edits : { ...edits, ...more });
+  return deps.callTarget(call, made, policy);
 }
 
 function requestOf({ request, leaf, plan }: Call, edits: MemberEdits): ForwardRequest {

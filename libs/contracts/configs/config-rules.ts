@@ -7,6 +7,7 @@ type RuledConfig = {
     | {
         mode: 'single' | 'fallback' | 'loadbalance' | 'conditional';
         on_status_codes?: unknown;
+        continue_streams?: unknown;
         conditions?: readonly { then: string }[] | undefined;
         default?: string | undefined;
         sticky?: unknown;
@@ -145,6 +146,7 @@ function checkStrategy(strategy: NonNullable<RuledConfig['strategy']>, targets: 
   }
   const belongs: Record<string, string> = {
     on_status_codes: 'fallback',
+    continue_streams: 'fallback',
     sticky: 'loadbalance',
     conditions: 'conditional',
     default: 'conditional',

@@ -65,6 +65,12 @@ const Strategy = z.strictObject({
   on_status_codes: statuses()
     .optional()
     .describe('For `fallback`: the statuses after which the next target is tried. Default: all except 2xx.'),
+  continue_streams: z
+    .boolean()
+    .optional()
+    .describe(
+      'For `fallback`: whether the next target continues a stream that broke off in its text, as a new turn that begins where the text ends. Default: false.',
+    ),
   conditions: z
     // oxlint-disable-next-line unicorn/no-thenable -- the member's name is the interface's
     .array(z.strictObject({ query: QueryInput, then: name() }))

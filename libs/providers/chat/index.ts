@@ -1,4 +1,5 @@
 import type { Dialect } from '../provider.ts';
+import { brokenChunks } from './join-streams.ts';
 import { splitCompletion } from './split-completion.ts';
 import { createChunkWriter, toCompletion } from './chat-chunks.ts';
 import { readChatRequest } from './chat-request.ts';
@@ -10,4 +11,5 @@ export const chatDialect: Dialect = {
   encodeAnswer: toCompletion,
   openAnswer: createChunkWriter,
   splitAnswer: (answer, includeUsage) => splitCompletion('chat', answer, includeUsage),
+  brokenStreams: brokenChunks,
 };

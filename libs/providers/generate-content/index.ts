@@ -1,4 +1,5 @@
 import type { Dialect } from '../provider.ts';
+import { brokenContents } from './join-streams.ts';
 import { adaptEdits } from './adapt-edits.ts';
 import { decodeGenerateRequest } from './decode-request.ts';
 import { encodeGenerateAnswer } from './encode-answer.ts';
@@ -12,4 +13,5 @@ export const generateContentDialect: Dialect = {
   encodeAnswer: encodeGenerateAnswer,
   openAnswer: (head) => new GenerateWriter(head),
   splitAnswer: (answer) => [JSON.stringify(answer)],
+  brokenStreams: brokenContents,
 };

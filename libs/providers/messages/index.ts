@@ -1,4 +1,5 @@
 import type { Dialect } from '../provider.ts';
+import { brokenMessages } from './join-streams.ts';
 import { decodeMessageRequest } from './decode-request.ts';
 import { encodeMessage } from './encode-answer.ts';
 import { splitMessage } from './split-message.ts';
@@ -11,4 +12,5 @@ export const messagesDialect: Dialect = {
   encodeAnswer: encodeMessage,
   openAnswer: (head) => new MessageWriter(head),
   splitAnswer: splitMessage,
+  brokenStreams: brokenMessages,
 };

@@ -1,4 +1,5 @@
 import type { Dialect } from '../provider.ts';
+import { brokenResponses } from './join-streams.ts';
 import { decodeResponseRequest } from './decode-request.ts';
 import { encodeResponse } from './encode-answer.ts';
 import { splitResponse } from './split-response.ts';
@@ -11,4 +12,5 @@ export const responsesDialect: Dialect = {
   encodeAnswer: encodeResponse,
   openAnswer: (head, call) => new ResponseWriter(head, call),
   splitAnswer: splitResponse,
+  brokenStreams: brokenResponses,
 };
