@@ -100,6 +100,8 @@ export type ForwardRequest = {
    * refused. Default: removed.
    */
   unsupportedParams?: 'drop' | 'refuse';
+  /** Whether a request to Claude gets cache breakpoints if the client has set none. Absent: no. */
+  cacheBreakpoints?: boolean | undefined;
   /** The trace that the call belongs to, for the feedback of guardrails. */
   traceId?: string | null;
   /** The W3C Trace Context header for the provider. Absent: the trace ends at this gateway. */

@@ -107,6 +107,8 @@ export type Call = {
    * dialects are never strict.
    */
   strict: boolean;
+  /** Whether a request to Claude gets cache breakpoints if the client has set none. Absent: no. */
+  cacheBreakpoints?: boolean | undefined;
   /** The content of every URL that `resourcesOf` returned. */
   resources: ReadonlyMap<string, Resource>;
   /** The client's headers that the provider's `clientHeaders` allow. */

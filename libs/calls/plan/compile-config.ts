@@ -18,6 +18,7 @@ type Inherited = Pick<
   | 'forward_headers'
   | 'strict_open_ai_compliance'
   | 'unsupported_params'
+  | 'cache_breakpoints'
   | 'input_guardrails'
   | 'output_guardrails'
   | 'before_request_hooks'
@@ -39,6 +40,7 @@ const nearest = [
   'forward_headers',
   'strict_open_ai_compliance',
   'unsupported_params',
+  'cache_breakpoints',
   'input_guardrails',
   'output_guardrails',
   'before_request_hooks',
@@ -153,6 +155,7 @@ function toLeaf(config: Config, path: string, here: Inherited, publicModel: Publ
     forwardHeaders: here.forward_headers ?? [],
     strict: here.strict_open_ai_compliance ?? true,
     unsupportedParams: here.unsupported_params ?? 'drop',
+    cacheBreakpoints: here.cache_breakpoints ?? false,
     publicModel,
   });
 }

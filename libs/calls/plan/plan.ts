@@ -62,6 +62,7 @@ export type Leaf = {
   forwardHeaders: readonly string[];
   strict: boolean;
   unsupportedParams: 'drop' | 'refuse';
+  cacheBreakpoints: boolean;
   /** null: it is a target of a config or of a plain call. */
   publicModel: PublicModelUse | null;
 };

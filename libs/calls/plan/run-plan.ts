@@ -201,6 +201,7 @@ function requestOf({ request, leaf, plan }: Call, edits: MemberEdits): ForwardRe
   if (Object.keys(edits).length > 0) result.edits = { ...request.edits, ...edits };
   if (leaf.timeouts !== null) result.timeouts = { ...request.timeouts, ...leaf.timeouts };
   if (leaf.forwardHeaders.length > 0) result.forwardHeaders = leaf.forwardHeaders;
+  if (leaf.cacheBreakpoints) result.cacheBreakpoints = true;
   if (leaf.breaker !== null) result.breaker = leaf.breaker;
   // If there is another target to try, a batch line is rejected like a live call, instead of waiting.
   if (plan.leaves.length > 1) delete result.isBackground;

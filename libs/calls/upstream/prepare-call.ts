@@ -202,6 +202,7 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     stream,
     includeUsage,
     strict: dialect === chatDialect && (request.strict ?? true),
+    cacheBreakpoints: request.cacheBreakpoints,
     resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
     retain: memory && ((bytes) => memory.charge(bytes)),

@@ -234,6 +234,12 @@ export const configMembers = {
     .describe(
       'What happens to parameters that the provider does not support: `drop` removes them, `refuse` rejects the call with 400.',
     ),
+  cache_breakpoints: z
+    .boolean()
+    .optional()
+    .describe(
+      'Whether requests to Claude without `cache_control` get it: after the tools, the system prompt and the last two turns of the user.',
+    ),
   input_guardrails: GuardrailList.optional(),
   output_guardrails: GuardrailList.optional(),
   before_request_hooks: GuardrailList.optional(),

@@ -1,5 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
+import { withBreakpoints } from '../messages/cache-breakpoints.ts';
 import type { Call } from '../provider.ts';
 import { findClaudeModel, type ClaudeModel } from './models.ts';
 import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
@@ -37,7 +38,7 @@ const taken = new Set([
  * an equivalent, and `unsupported_parameter` if dropping it would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = withJsonInWords(readTurns(call));
+  const request = withJsonInWords(withBreakpoints(readTurns(call), call));
   assertPlainAnswer(request, 'Claude');
   const model = findClaudeModel(request.model);
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];

@@ -1,6 +1,7 @@
 import { encodeSampling, encodeThinking } from '../anthropic/encode.ts';
 import type { ClaudeModel } from '../anthropic/models.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
+import { withBreakpoints } from '../messages/cache-breakpoints.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { canBeClaude, findClaudeRules, isOpenAiModel } from './models.ts';
@@ -47,7 +48,8 @@ const taken = new Set([
  * answer's shape.
  */
 export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = withJsonInWords(readTurns(call));
+  const turns = readTurns(call);
+  const request = withJsonInWords(canBeClaude(turns.model) ? withBreakpoints(turns, call) : turns);
   assertPlainAnswer(request, 'Bedrock');
   const { model } = request;
   const claude = findClaudeRules(model);

@@ -1,5 +1,6 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
+import { withOwnBreakpoints } from './cache-breakpoints.ts';
 import { withoutForeignReasoning } from './foreign-reasoning.ts';
 import { toRecord, parseJson } from '../turns/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent, Translation } from '../provider.ts';
@@ -15,8 +16,9 @@ export const relayMessages = (
 ): Translation => ({
   passThrough: true,
   encode: (call, upstream) => {
-    const own = withoutForeignReasoning(call);
-    return own === null ? encode(call, upstream) : { ...encode(own, upstream), dropped: ['reasoning'] };
+    const marked = withOwnBreakpoints(call);
+    const own = withoutForeignReasoning(marked);
+    return own === null ? encode(marked, upstream) : { ...encode(own, upstream), dropped: ['reasoning'] };
   },
   openStream: () => openMessageStream(more.decodeError ?? decodeAnthropicError),
   decodeError: decodeAnthropicError,
