@@ -328,6 +328,20 @@ test('a call falls back to a provider that lacks the API', async () => {
   expect(response).toMatchObject({ status: 'completed', model: 'sim-small', store: false });
 });
 
+test('the tokens of an input are counted by an estimate where the provider cannot count them', async () => {
+  const count = async (input: string) => {
+    const { data, response } = await client.responses.inputTokens
+      .count({ model: '@wire-anthropic/sim-small', input })
+      .withResponse();
+    expect(response.headers.get('x-gateway-token-count')).toBe('estimated');
+    expect(data.object).toBe('response.input_tokens');
+    return data.input_tokens;
+  };
+  const short = await count('Hi');
+  expect(short).toBeGreaterThan(0);
+  expect(await count('Why is the sky blue? '.repeat(50))).toBeGreaterThan(short + 150);
+});
+
 test('a guardrail that holds a stream denies what it says', async () => {
   const noHello = { contains: { operator: 'none', words: ['Apple'] }, deny: true };
   const item = { id: 'm1', type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'Buy Apple' }] };

@@ -6,15 +6,15 @@ export const estimatedCount = 'x-gateway-token-count';
 
 /**
  * Returns an estimate from the size of the request's body instead of the refusal by a provider that cannot count tokens, which
- * is not called. `member` is the one of the answer that has the count. Other outcomes are returned unchanged.
+ * is not called. `answer` returns the body with the count. Other outcomes are returned unchanged.
  */
-export function estimateIfUnsupported(outcome: Outcome, body: Buffer, member: string): Outcome {
+export function estimateIfUnsupported(outcome: Outcome, body: Buffer, answer: (tokens: number) => object): Outcome {
   if (outcome.kind !== 'failed' || outcome.error.code !== 'unsupported_operation') return outcome;
   return {
     kind: 'json',
     status: 200,
     headers: { [estimatedCount]: 'estimated' },
-    body: Buffer.from(JSON.stringify({ [member]: sentTokens(body) })),
+    body: Buffer.from(JSON.stringify(answer(sentTokens(body)))),
     contentType: 'application/json',
     providerRequestId: null,
     attempts: outcome.attempts,

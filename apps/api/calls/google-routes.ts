@@ -105,7 +105,7 @@ export function googleCallRoutes(deps: LiveDeps): Route[] {
       query: { query: PlainQuery },
       readInput: readGenerate(false),
       isFree: true,
-      convert: (outcome, { bytes }) => estimateIfUnsupported(outcome, bytes, 'totalTokens'),
+      convert: (outcome, { bytes }) => estimateIfUnsupported(outcome, bytes, (totalTokens) => ({ totalTokens })),
       operationId: 'countContentTokens',
       summary: "Count tokens in Google's format",
       description:

@@ -9,6 +9,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { operationPaths, type Operation, type RelayArea, type ScopedRelayArea } from '#libs/providers/provider.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
+import { estimateIfUnsupported } from './estimated-count.ts';
 import { sessionHeaders, type LiveDeps } from './forward-live-call.ts';
 import { makeCallTraceparent, refuseWhenUnlogged } from './record-call.ts';
 import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
@@ -112,7 +113,8 @@ export function relayHandler(
     };
     const own = { credentials, pathname: path, sent, isRouted: false, modelOverride: publicTarget(found.plan) };
     const call = createLiveCall(request, { ...found, plan }, own);
-    const outcome = await deps.calls.run(call, course);
+    const made = await deps.calls.run(call, course);
+    const outcome = path === countPath ? estimateIfUnsupported(made, sent.body, toResponseCount) : made;
     if (outcome.kind === 'failed') {
       drop();
       if (body.isStreamed && body.model === null) requireReadModel(outcome.error, deps.formModel.readBytesMax);
@@ -137,6 +139,10 @@ function refuseBrowserSession(request: Request): void {
     "A browser session cannot be used for calls that relay a provider's answer. Send a gateway key in x-gateway-api-key.";
   throw new GatewayError('forbidden', 'use_a_key', message);
 }
+
+/** Counts the tokens of a response, which is estimated for providers without the Responses API. */
+const countPath = '/v1/responses/input_tokens';
+const toResponseCount = (tokens: number): object => ({ object: 'response.input_tokens', input_tokens: tokens });
 
 /** OpenAI has replaced them by the Responses API. */
 const deprecatedAreas: ReadonlySet<RelayArea> = new Set<RelayArea>(['assistants', 'threads']);

@@ -81,7 +81,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/responses/input_tokens',
       'countResponseInputTokens',
       'Count the input tokens of a response',
-      'Counts the tokens without creating a response.',
+      'Counts the tokens without creating a response. For a provider without the Responses API, the count is estimated, and the answer has the header `x-gateway-token-count: estimated`.',
     ],
     [
       'POST',

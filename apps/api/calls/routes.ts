@@ -142,7 +142,7 @@ export const liveOperations = {
     contract: '/v1/messages',
     query: { query: 'relayed' },
     isFree: true,
-    convert: (outcome, { bytes }) => estimateIfUnsupported(outcome, bytes, 'input_tokens'),
+    convert: (outcome, { bytes }) => estimateIfUnsupported(outcome, bytes, (tokens) => ({ input_tokens: tokens })),
     operationId: 'countMessageTokens',
     summary: "Count the tokens of a message in Anthropic's format",
     description:
