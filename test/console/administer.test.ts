@@ -103,6 +103,56 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     await lost.context().close();
   });
 
+  test('a public model is created, called by its name, and deleted; the session that called it shows what it cost', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Public models' }).click();
+    await page.getByText('No public models yet').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'New public model' }).click();
+    await page.getByRole('textbox', { name: 'Name' }).fill('claude-team');
+    await page.getByRole('heading', { name: 'Preview' }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
+    await page
+      .getByRole('row', { name: /claude-team/ })
+      .getByText('@simulator/sim-small')
+      .waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    const call = (): Promise<Response> =>
+      fetch(`${platform.baseUrl}/messages`, {
+        method: 'POST',
+        headers: {
+          'x-api-key': platform.adminKey,
+          'content-type': 'application/json',
+          'x-claude-code-session-id': 'session-in-browser',
+        },
+        body: JSON.stringify({ model: 'claude-team', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }] }),
+      });
+    await expect.poll(async () => (await call()).status, patience).toBe(200);
+    await page.getByRole('link', { name: 'Agent sessions' }).click();
+    await expect
+      .poll(async () => {
+        await page.reload();
+        await page.getByRole('heading', { name: 'Agent sessions' }).waitFor();
+        await page.waitForLoadState('networkidle');
+        return page.getByText('session-in-browser').count();
+      }, patience)
+      .toBeGreaterThan(0);
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    await page.getByRole('link', { name: 'Public models' }).click();
+    await page
+      .getByRole('row', { name: /claude-team/ })
+      .getByRole('button', { name: 'Delete' })
+      .click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await page.getByText('No public models yet').waitFor(patience);
+    await expect.poll(async () => (await call()).status, patience).toBe(404);
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
   test('a webhook endpoint is added, gets a delivery that can be resent, and is disabled and deleted', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Webhooks' }).click();
