@@ -191,7 +191,7 @@ describe.each(pairs)('$client, after a stream of $wire', ({ client, wire }) => {
       { role: 'assistant', content: 'Once upon' },
       { role: 'user', content: expect.stringContaining('cut off') },
     ]);
-    expect(await row(traceId)).toMatchObject({ status: 200, fallbacks: 1 });
+    expect(await row(traceId)).toMatchObject({ status: 200, attempts: 2, fallbacks: 1, is_estimate: true });
   });
 
   test('otherwise, a stream that breaks off in its text ends with an error', async () => {

@@ -12,6 +12,7 @@ const summary: StreamSummary = {
   finishReason: null,
   complete: false,
   firstEventMs: 1,
+  isEstimate: true,
   error: truncated,
 };
 

@@ -52,6 +52,8 @@ class MendedStream implements StreamAnswer {
   /** The stream that is sent now, and the outcome that the record describes: a failure if the last target had no answer. */
   #current: StreamAnswer;
   #last: Outcome;
+  /** Whether the usage of a stream that broke off was estimated. */
+  #isEstimate = false;
 
   constructor(first: StreamAnswer, mending: Mending, dialect: BrokenStreams) {
     this.status = first.status;
@@ -120,12 +122,14 @@ class MendedStream implements StreamAnswer {
     const edits = this.#editsForRest();
     if (edits === null) return null;
     const broken = this.#current;
-    const { usage, model } = await broken.done;
+    const { usage, model, isEstimate = false } = await broken.done;
     const attempt = broken.attempts.at(-1);
     if (attempt !== undefined) {
       attempt.errorCode = error.code;
+      attempt.durationMs = Date.now() - attempt.startedAt;
       // The provider has worked for it.
       if (usage !== null) attempt.paid = { responseModel: model, usage };
+      this.#isEstimate ||= isEstimate;
     }
     const outcome = await this.#mending.callNext(broken, error, edits);
     if (outcome === null) return null;
@@ -146,7 +150,8 @@ class MendedStream implements StreamAnswer {
   }
 
   #end(): void {
-    void this.#current.done.then((summary) => this.#done.resolve(summary));
+    const mark = this.#isEstimate ? { isEstimate: true } : {};
+    void this.#current.done.then((summary) => this.#done.resolve({ ...summary, ...mark }));
   }
 }
 
