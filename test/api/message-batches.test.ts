@@ -52,7 +52,7 @@ test('each request ends as a message or as an error', async () => {
 });
 
 test('a batch that is cancelled says which requests were not made', async () => {
-  const requests = Array.from({ length: 5 }, (_value, index) => request(`slow-${index}`, '@simulator/sim-small+60s'));
+  const requests = Array.from({ length: 5 }, (_value, index) => request(`slow-${index}`, '@simulator/sim-small+3s'));
   const { id } = await client.messages.batches.create({ requests });
   const early = client.messages.batches.delete(id);
   await expect(early).rejects.toMatchObject({ status: 409 });
