@@ -4,7 +4,7 @@ set -euo pipefail
 api="${SLUICE_URL:-http://127.0.0.1:8787}/v1"
 auth="authorization: Bearer $SLUICE_API_KEY"
 # The first member of this name in an answer.
-member() { grep -o "\"$1\": *\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
+member() { grep -o "\"$1\": *\"[^\"]*\"" | sed -n 1p | cut -d '"' -f 4; }
 
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT

@@ -3,7 +3,7 @@
 set -euo pipefail
 api="${SLUICE_URL:-http://127.0.0.1:8787}/v1"
 auth="authorization: Bearer $SLUICE_API_KEY"
-member() { grep -o "\"$1\": *\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
+member() { grep -o "\"$1\": *\"[^\"]*\"" | sed -n 1p | cut -d '"' -f 4; }
 
 examples=$(mktemp)
 trap 'rm -f "$examples"' EXIT
