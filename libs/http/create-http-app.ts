@@ -185,9 +185,10 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
     if (!readsJson || (isBodyOptional && !hasBody(request))) return handler(request, response, next);
     return readJsonBody(request, response, limits, contract).then(() => handler(request, response, next));
   };
+  const path = plainPath(route.path);
   return (request, response, next) => {
     const context = getContext(request);
-    context.route = plainPath(route.path);
+    context.route = path;
     context.scope = scope;
     if (scope === 'public') return proceed(request, response, next);
     const caller = deps.authenticate(request);
@@ -207,8 +208,9 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
 function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
   const methods = routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
   const allow = methods.join(', ');
+  const shownPath = plainPath(path);
   return (request, response) => {
-    getContext(request).route = plainPath(path);
+    getContext(request).route = shownPath;
     response.setHeader('allow', allow);
     const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}. Use ${allow}.`;
     throw new GatewayError('method_not_allowed', 'method_not_allowed', message);

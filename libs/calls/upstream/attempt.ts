@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, findRequestId } from './answers/answer-headers.ts';
-import type { Answer, Attempt, StreamSummary } from '#libs/calls/call.ts';
+import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { BodyCollector } from './answers/collect-body.ts';
@@ -155,14 +155,10 @@ class AnswerReader implements Sink {
         return this.#errorInside(read.error);
       case 'answer': {
         const { objectId } = read.parts;
-        const answer = { ...this.#head(this.#status), ...this.#parts(read.parts) };
-        return {
-          ...answer,
-          ...(objectId === undefined ? {} : { objectId }),
-          kind: 'json',
-          body: read.bytes,
-          contentType: 'application/json',
-        };
+        const own = { kind: 'json' as const, body: read.bytes, contentType: 'application/json' };
+        const answer: JsonAnswer = { ...this.#head(this.#status), ...this.#parts(read.parts), ...own };
+        if (objectId !== undefined) answer.objectId = objectId;
+        return answer;
       }
       case 'payloads': {
         const done: StreamSummary = { ...this.#parts(read.parts), complete: true, firstEventMs: 0, error: null };
