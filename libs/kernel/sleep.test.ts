@@ -16,3 +16,11 @@ test('a wait longer than the longest timer does not end at once', async () => {
 test.each([0, 1])('a wait of %s ms ends', async (ms) => {
   await expect(sleep(ms)).resolves.toBeUndefined();
 });
+
+test('no wait ends early by a part of a millisecond', async () => {
+  for (let wait = 0; wait < 200; wait += 1) {
+    const begun = performance.now();
+    await sleep(1);
+    expect(performance.now() - begun).toBeGreaterThanOrEqual(1);
+  }
+});
