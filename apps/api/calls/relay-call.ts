@@ -114,11 +114,11 @@ export function relayHandler(
     const own = { credentials, pathname: path, sent, isRouted: false, modelOverride: publicTarget(found.plan) };
     const call = createLiveCall(request, { ...found, plan }, own);
     const made = await deps.calls.run(call, course);
-    const outcome = path === countPath ? estimateIfUnsupported(made, sent.body, toResponseCount) : made;
-    if (outcome.kind === 'failed') {
+    if (made.kind === 'failed') {
       drop();
-      if (body.isStreamed && body.model === null) requireReadModel(outcome.error, deps.formModel.readBytesMax);
+      if (body.isStreamed && body.model === null) requireReadModel(made.error, deps.formModel.readBytesMax);
     }
+    const outcome = path === countPath ? estimateIfUnsupported(made, sent.body, toResponseCount) : made;
     return answerCall(deps, { request, response, controller, call, outcome });
   };
 }
