@@ -11,8 +11,10 @@ import type { TurnRequest } from '../turns/turn-request.ts';
 const breakpoint = { cache_control: { type: 'ephemeral' } };
 const turnsMax = 2;
 const memberMark = Buffer.from('"cache_control"');
+/** The largest body that is parsed for them. A larger one would block other calls. */
+const ownBytesMax = 1_048_576;
 
-/** Whether the config wants breakpoints and the client has set none. Its word in a text counts as one. */
+/** Whether the config asks for breakpoints and the client has set none. The name in a text counts as a breakpoint. */
 const lacksBreakpoints = ({ cacheBreakpoints, body }: Call): boolean =>
   cacheBreakpoints === true && !body.includes(memberMark);
 
@@ -33,7 +35,7 @@ const marked = <Item extends { raw: Json }>(item: Item): Item => ({ ...item, raw
 
 /** The call with breakpoints in its body, which is in Anthropic's own format; the same object if it gets none. */
 export function withOwnBreakpoints(call: Call): Call {
-  if (call.operation !== 'messages' || !lacksBreakpoints(call)) return call;
+  if (call.operation !== 'messages' || call.body.length > ownBytesMax || !lacksBreakpoints(call)) return call;
   const read = (name: string): unknown => {
     const raw = name in call.edits ? call.edits[name] : memberValue(call.body, name)?.toString();
     return raw === undefined ? undefined : parseJson(raw);
