@@ -172,7 +172,7 @@ function firstHalf(frames: readonly Frame[]): Frame[] {
   return frames.slice(0, Math.max(1, Math.floor(frames.length / 2)));
 }
 
-/** Replaces the second frame, or the only one. */
+/** Replaces a frame in the middle, or the only one. */
 function replaceMiddle(frames: readonly Frame[], change: (frame: Frame) => Frame): Frame[] {
   const at = Math.floor(frames.length / 2);
   return frames.map((frame, index) => (index === at ? change(frame) : frame));
