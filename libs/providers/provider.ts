@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import type { BrokenStreams } from './turns/stream-join.ts';
+import type { StreamJoiner } from './turns/stream-joiner.ts';
 import type { AnswerHead, Choice, StreamWriter, TokenCounts } from './turns/answer.ts';
 import type { Json } from './turns/json-value.ts';
 import type { Resource } from './turns/media.ts';
@@ -142,8 +142,10 @@ export type Dialect = {
   openAnswer(head: AnswerHead, call: Call): StreamWriter;
   /** A whole answer as the payloads of a stream, for a provider that did not stream, and for the cache. */
   splitAnswer(answer: Json, includeUsage: boolean): string[];
-  /** For streams that break off. */
-  readonly brokenStreams: BrokenStreams;
+  /** Joins streams of several targets, because the first one broke off. */
+  openJoiner(): StreamJoiner;
+  /** The members of a request that ask for the rest of an answer, of which the client has this text. */
+  askForRest(body: Json, text: string): Json;
 };
 
 /** `headers` is flat (name, value, name, value), as undici takes it. `path` includes the query. */

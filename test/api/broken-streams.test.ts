@@ -90,6 +90,7 @@ const begun: Record<string, { reasoning: object[]; text: object[] }> = {
       delta('reasoning_summary_text.delta', { item_id: 'rs_1', output_index: 0, summary_index: 0 }, { delta: 'hm' }),
     ],
     text: [
+      delta('output_item.done', { output_index: 0 }, { item: { id: 'rs_1', type: 'reasoning', summary: [] } }),
       ofItem({ id: 'msg_1', type: 'message', role: 'assistant', status: 'in_progress', content: [] }, 1),
       delta(
         'content_part.added',
@@ -201,6 +202,25 @@ describe.each(pairs)('$client, after a stream of $wire', ({ client, wire }) => {
     );
     expect(scripted.upstream.requests).toHaveLength(seen + 1);
   });
+});
+
+test('a third target gets the text of both streams before it', async () => {
+  const { upstream } = scripted;
+  const seen = upstream.requests.length;
+  const second = broken([chunk({ role: 'assistant', content: '' }), chunk({ content: ' a' })]);
+  const third = streamOf([chunk({ content: ' time.' }), chunk({}, 'stop')].map((payload) => JSON.stringify(payload)));
+  upstream.script([broken([...inChat.reasoning, ...inChat.text]), second, third]);
+  const targets = ['deepseek', 'deepseek', 'deepseek'].map((wire) => ({ virtual_key: `first-${wire}` }));
+  const config = JSON.stringify({ strategy: { mode: 'fallback', continue_streams: true }, targets });
+  expect(await clients['chat completions']?.({ 'x-gateway-config': config })).toBe('Once upon a time.');
+  const { messages } = JSON.parse(upstream.requests[seen + 2]?.body.toString() ?? '') as { messages: object[] };
+  expect(messages).toMatchObject([
+    { content: prompt },
+    { role: 'assistant', content: 'Once upon' },
+    { role: 'user' },
+    { role: 'assistant', content: ' a' },
+    { role: 'user' },
+  ]);
 });
 
 test('a stream that showed a tool call is not continued', async () => {

@@ -8,7 +8,7 @@ import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
 import { plainLeaf } from './plain-plan.ts';
-import { mendStream } from './mend-stream.ts';
+import { recoverStream } from './recover-stream.ts';
 import { editByPrompt, type RenderPrompt } from './render-prompt.ts';
 import type { Leaf, LeafRetry, PlanNode, WeightedOption } from './plan.ts';
 
@@ -46,7 +46,7 @@ export type PlanDeps = {
 type Pass<Planned extends Call> = {
   resolve: Resolve<Planned>;
   /** Edits to the client's request, for the rest of an answer that broke off. */
-  edits?: MemberEdits;
+  edits?: MemberEdits | undefined;
   /** No attempt starts after this time. Default: only `retryWaitMsMax` limits the retries. */
   deadlineAt?: number | undefined;
 };
@@ -124,19 +124,20 @@ async function runInOrder<Planned extends Call>(
   const outcome = await runNode(deps, options[index] as PlanNode, call, pass);
   if (index + 1 >= options.length) return outcome;
   const isOver = (found: Outcome): boolean => call.request.signal.aborted || !leadsOn(found, statuses);
-  const goOn = (left: Outcome, edits?: MemberEdits): Promise<Outcome> => {
+  const runNext = (left: Outcome, edits = pass.edits): Promise<Outcome> => {
     leave(call, left);
-    return runInOrder(deps, node, index + 1, call, edits === undefined ? pass : { ...pass, edits });
+    return runInOrder(deps, node, index + 1, call, { ...pass, edits });
   };
-  if (!isOver(outcome)) return goOn(outcome);
+  if (!isOver(outcome)) return runNext(outcome);
   if (outcome.kind !== 'stream') return outcome;
   const { request, leaf } = call;
-  return mendStream(outcome, {
+  return recoverStream(outcome, {
     request,
+    edits: pass.edits ?? {},
     // Guardrails would see only the rest of the answer, and a prompt would replace the conversation.
-    continues: continuesStreams && leaf.outputGuardrails.length === 0 && leaf.prompt === null,
+    continuesText: continuesStreams && leaf.outputGuardrails.length === 0 && leaf.prompt === null,
     callNext: async (broken, error, edits) =>
-      isOver({ kind: 'failed', error, attempts: broken.attempts }) ? null : goOn(broken, edits),
+      isOver({ kind: 'failed', error, attempts: broken.attempts }) ? null : runNext(broken, edits),
   });
 }
 

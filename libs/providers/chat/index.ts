@@ -1,5 +1,7 @@
 import type { Dialect } from '../provider.ts';
-import { brokenChunks } from './join-streams.ts';
+import { ChunkJoiner } from './chunk-joiner.ts';
+import { toRecords } from '../turns/json-value.ts';
+import { restTurns } from '../turns/stream-joiner.ts';
 import { splitCompletion } from './split-completion.ts';
 import { createChunkWriter, toCompletion } from './chat-chunks.ts';
 import { readChatRequest } from './chat-request.ts';
@@ -11,5 +13,8 @@ export const chatDialect: Dialect = {
   encodeAnswer: toCompletion,
   openAnswer: createChunkWriter,
   splitAnswer: (answer, includeUsage) => splitCompletion('chat', answer, includeUsage),
-  brokenStreams: brokenChunks,
+  openJoiner: () => new ChunkJoiner(),
+  askForRest: ({ messages }, text) => ({
+    messages: [...toRecords(messages), ...restTurns(text, (role, content) => ({ role, content }))],
+  }),
 };

@@ -1,5 +1,7 @@
 import type { Dialect } from '../provider.ts';
-import { brokenMessages } from './join-streams.ts';
+import { MessageJoiner } from './message-joiner.ts';
+import { toRecords } from '../turns/json-value.ts';
+import { restTurns } from '../turns/stream-joiner.ts';
 import { decodeMessageRequest } from './decode-request.ts';
 import { encodeMessage } from './encode-answer.ts';
 import { splitMessage } from './split-message.ts';
@@ -12,5 +14,8 @@ export const messagesDialect: Dialect = {
   encodeAnswer: encodeMessage,
   openAnswer: (head) => new MessageWriter(head),
   splitAnswer: splitMessage,
-  brokenStreams: brokenMessages,
+  openJoiner: () => new MessageJoiner(),
+  askForRest: ({ messages }, text) => ({
+    messages: [...toRecords(messages), ...restTurns(text, (role, content) => ({ role, content }))],
+  }),
 };

@@ -1,5 +1,7 @@
 import type { Dialect } from '../provider.ts';
-import { brokenResponses } from './join-streams.ts';
+import { ResponseJoiner } from './response-joiner.ts';
+import { toRecords } from '../turns/json-value.ts';
+import { restTurns } from '../turns/stream-joiner.ts';
 import { decodeResponseRequest } from './decode-request.ts';
 import { encodeResponse } from './encode-answer.ts';
 import { splitResponse } from './split-response.ts';
@@ -12,5 +14,9 @@ export const responsesDialect: Dialect = {
   encodeAnswer: encodeResponse,
   openAnswer: (head, call) => new ResponseWriter(head, call),
   splitAnswer: splitResponse,
-  brokenStreams: brokenResponses,
+  openJoiner: () => new ResponseJoiner(),
+  askForRest: ({ input }, text) => {
+    const before = typeof input === 'string' ? [{ role: 'user', content: input }] : toRecords(input);
+    return { input: [...before, ...restTurns(text, (role, content) => ({ role, content }))] };
+  },
 };

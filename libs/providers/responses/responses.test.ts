@@ -379,3 +379,12 @@ test('the input of a custom tool survives being arguments; other arguments are i
   expect(unwrapInput('{"other":1}')).toBe('{"other":1}');
   expect(unwrapInput('not JSON')).toBe('not JSON');
 });
+
+test.each([4_294_967_294, 1e300, -1, 'x', 1])('a stream whose first item has the place %s is not joined', (index) => {
+  const joiner = responsesDialect.openJoiner();
+  const item = { id: 'msg_1', type: 'message', role: 'assistant', content: [] };
+  joiner.read(JSON.stringify({ type: 'response.output_item.added', output_index: index, item }));
+  expect([joiner.shown, joiner.startNext()]).toEqual(['other', []]);
+  const whole = joiner.rewrite(JSON.stringify({ type: 'response.completed', response: { output: [item] } }));
+  expect(JSON.parse(whole ?? '')).toMatchObject({ response: { output: [item] } });
+});
