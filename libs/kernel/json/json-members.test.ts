@@ -151,6 +151,21 @@ describe('scanning', () => {
     expect(() => scanMembers(bytes(`{"a":${'['.repeat(1_000_000)}`))).toThrow(malformed);
   });
 
+  test('a bracket or quote behind many numbers is found at every distance and alignment', () => {
+    for (let distance = 1; distance <= 48; distance += 1) {
+      for (let lead = 0; lead < 4; lead += 1) {
+        const numbers = '1,'.repeat(24).slice(0, distance - 1) + '1';
+        const valueOf = (end: string): string => `[${numbers},["]"],${numbers},{"a":${numbers}${end}]`;
+        const textOf = (end: string): string => `{${' '.repeat(lead)}"a":${valueOf(end)},"b":[${numbers}]}`;
+        expect(memberValues(bytes(textOf('}')), ['a', 'b'])).toEqual({
+          a: bytes(valueOf('}')),
+          b: bytes(`[${numbers}]`),
+        });
+        for (const end of [']', '}}', '"', '']) expect(() => scanMembers(bytes(textOf(end)))).toThrow(malformed);
+      }
+    }
+  });
+
   test('the number of members is bounded', () => {
     const json = bytes('{"a":1,"b":2,"c":3}');
     expect(scanMembers(json, { depthMax: 8, membersMax: 3 })).toHaveLength(3);
