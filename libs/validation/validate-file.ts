@@ -14,9 +14,10 @@ type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: str
 /** See BatchFileValidator.validate. */
 export async function validateFile(input: ValidationInput, deps: Deps): Promise<ValidationResult> {
   const { pool, limits } = deps;
-  const { endpoint, hasDefaultTarget, virtualKeys, publicNames, unable, prompts, estimatesUsage } = input;
+  const { endpoint, hasDefaultTarget, virtualKeys, publicNames, unable, prompts, withoutBodies, estimatesUsage } =
+    input;
   const target = { endpoint, hasDefaultTarget, virtualKeys, publicNames, unable };
-  const rules: SliceRules = { ...limits, ...target, prompts, estimatesUsage };
+  const rules: SliceRules = { ...limits, ...target, prompts, withoutBodies, estimatesUsage };
   const ended = new AbortController(); // This stops running slices when the check ends early.
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;

@@ -167,6 +167,35 @@ describe.each(sdks)('$name', (sdk) => {
     },
   );
 
+  test('with on_invalid_line, a request that is wrong fails only its own line, with the same error', async () => {
+    const bodies = badLines.filter(([, , , { param }]) => param?.startsWith('body.') === true);
+    expect(bodies.length).toBeGreaterThan(5);
+    const lines = bodies.map(([, , line], index) => ({ ...(JSON.parse(line) as object), custom_id: `bad-${index}` }));
+    // The call itself refuses an unknown model, and the provider a schema.
+    const unchecked = ['body.response_format', 'body.model'];
+    const gateway_options = { on_invalid_line: 'fail_line' };
+    const batch = await runBatch(sdk, client, [chatLine('a'), ...lines, chatLine('b')], { gateway_options } as never);
+    expect(batch).toMatchObject({ status: 'completed', errors: null });
+    const { output, errors } = await resultsOf(client, batch);
+    expect(output.map(({ custom_id: id }) => id)).toEqual(expect.arrayContaining(['a', 'b']));
+    for (const { custom_id: id, response } of errors) {
+      const [, , , { code, message, param }] = bodies[Number(id.slice('bad-'.length))] as (typeof badLines)[number];
+      expect(response?.status_code).toBeGreaterThanOrEqual(400);
+      const expected = unchecked.includes(String(param)) ? {} : { code, message, param };
+      expect(response?.body['error']).toMatchObject(expected);
+    }
+    expect(output.length + errors.length).toBe(lines.length + 2);
+    expect(errors.length).toBeGreaterThanOrEqual(lines.length - 1);
+  });
+
+  test('with on_invalid_line, a line without an ID still fails the batch', async () => {
+    const gateway_options = { on_invalid_line: 'fail_line' };
+    const input = [chatLine('a'), without('custom_id')];
+    expectFailed(await runBatch(sdk, client, input, { gateway_options } as never), [
+      { code: 'missing_required_parameter', message: expect.any(String), param: 'custom_id', line: 2 },
+    ]);
+  });
+
   test('every bad line is reported, in the order of the lines', async () => {
     const lines = ['custom_id', 'method', 'url', 'body'].map((member) => JSON.stringify(without(member)));
     expectFailed(await run([lines[0], lines[1], lines[2], lines[3], good('fine'), '{', ''].join('\n')), [

@@ -63,15 +63,35 @@ test('a batch that is cancelled says which requests were not made', async () => 
   expect(results.filter((result) => (result as { type: string }).type === 'canceled')).toHaveLength(counts.canceled);
 });
 
-test('a request that no provider could answer is refused with the others, each with the reason', async () => {
-  const requests = [request('good'), { custom_id: 'bad', params: { model: '@simulator/sim-small' } as never }];
+test('a request that is wrong fails with its reason, and the others succeed', async () => {
+  const streamed = request('streamed');
+  const requests = [
+    request('good'),
+    { custom_id: 'bare', params: { model: '@simulator/sim-small' } as never },
+    { ...streamed, params: { ...streamed.params, stream: true as never } },
+    request('unknown', '@nowhere/sim-small'),
+    request('unnamed', 'no-such-model'),
+  ];
   const { id } = await client.messages.batches.create({ requests });
-  await ended(id);
-  const refused = {
+  expect((await ended(id)).request_counts).toMatchObject({ succeeded: 1, errored: 4 });
+  const failed = (type: string, message: string) => ({
     type: 'errored',
-    error: { type: 'error', error: expect.objectContaining({ type: 'invalid_request_error' }) },
-  };
-  expect(await resultsOf(id)).toEqual({ good: refused, bad: refused });
+    error: { type: 'error', error: { type, message: expect.stringContaining(message) } },
+  });
+  expect(await resultsOf(id)).toEqual({
+    good: { type: 'succeeded', message: expect.objectContaining({ role: 'assistant' }) },
+    bare: failed('invalid_request_error', 'messages'),
+    streamed: failed('invalid_request_error', 'Streaming is not supported'),
+    unknown: failed('invalid_request_error', "'nowhere'"),
+    unnamed: failed('not_found_error', 'no-such-model'),
+  });
+});
+
+test('a repeated ID refuses all requests, each with the reason', async () => {
+  const { id } = await client.messages.batches.create({ requests: [request('same'), request('same')] });
+  await ended(id);
+  const error = expect.objectContaining({ type: 'invalid_request_error' });
+  expect(await resultsOf(id)).toEqual({ same: { type: 'errored', error: { type: 'error', error } } });
 });
 
 test('lines that are not JSON have results as well', async () => {
@@ -96,11 +116,11 @@ test('lines that are not JSON have results as well', async () => {
 
 test('batches are listed in pages in both directions, without those of other endpoints', async () => {
   const all = (await client.messages.batches.list({ limit: 100 })).data.map(({ id }) => id);
-  expect(all).toHaveLength(4);
+  expect(all).toHaveLength(5);
   const first = await client.messages.batches.list({ limit: 2 });
   expect({ ids: first.data.map(({ id }) => id), more: first.has_more }).toEqual({ ids: all.slice(0, 2), more: true });
   const next = await client.messages.batches.list({ limit: 2, after_id: all[1] as string });
-  expect({ ids: next.data.map(({ id }) => id), more: next.has_more }).toEqual({ ids: all.slice(2), more: false });
+  expect({ ids: next.data.map(({ id }) => id), more: next.has_more }).toEqual({ ids: all.slice(2, 4), more: true });
   const before = await client.messages.batches.list({ limit: 1, before_id: all[2] as string });
   expect({ ids: before.data.map(({ id }) => id), more: before.has_more }).toEqual({ ids: [all[1]], more: true });
 });

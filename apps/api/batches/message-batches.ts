@@ -128,7 +128,7 @@ function createMessageBatch(deps: MessageBatchDeps): Route {
           completionWindow: '24h',
           metadata: null,
           outputExpiresAfterSeconds: null,
-          gatewayOptions: recordable({}, request),
+          gatewayOptions: recordable({ on_invalid_line: 'fail_line' }, request),
           headers: inheritedFrom(request),
           target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
         });

@@ -64,6 +64,9 @@ function addRunCommands(batch: Command): void {
     .addOption(
       new Option('--on-budget <what>', 'what to do with lines when a budget is used up').choices(['wait', 'fail']),
     )
+    .addOption(
+      new Option('--on-invalid-line <what>', 'what an invalid request ends').choices(['fail_batch', 'fail_line']),
+    )
     .option(
       '--priority <number>',
       'batches of the workspace with a higher number come first',

@@ -28,6 +28,7 @@ export type RunOptions = ClientOptions &
     window: 'immediate' | '24h';
     metadata?: Record<string, string>;
     onBudget?: 'wait' | 'fail';
+    onInvalidLine?: 'fail_batch' | 'fail_line';
     priority?: number;
     validateOutputs?: number;
     maxCost?: string;
@@ -100,6 +101,7 @@ export type BatchOptions = Pick<
   | 'window'
   | 'metadata'
   | 'onBudget'
+  | 'onInvalidLine'
   | 'priority'
   | 'validateOutputs'
   | 'maxCost'
@@ -117,6 +119,7 @@ export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
     ...(options.config === undefined ? {} : { config: options.config }),
     ...(options.model === undefined ? {} : { provider_model: options.model }),
     ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
+    ...(options.onInvalidLine === undefined ? {} : { on_invalid_line: options.onInvalidLine }),
     ...(options.priority === undefined ? {} : { priority: options.priority }),
     ...(options.validateOutputs === undefined ? {} : { validate_outputs: { retries: options.validateOutputs } }),
     ...toBounds(options),

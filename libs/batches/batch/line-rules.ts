@@ -3,6 +3,7 @@ import { isPublicName, type PublicNames } from '#libs/contracts/configs/public-m
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { ValidationInput } from '#libs/validation/validation.ts';
+import type { BatchRow } from './batch-model.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
 
 /** The destination of a batch's lines, as far as it is known before they are read. */
@@ -58,6 +59,10 @@ function providersWithout(
   if (provider !== null) targets.push([null, provider]);
   return new Map(targets.filter(([, id]) => lacksEndpoint(id, endpoint)));
 }
+
+/** Whether an invalid request fails only its own line, when it is called. */
+export const failsLinesAlone = ({ gateway_options: options }: Pick<BatchRow, 'gateway_options'>): boolean =>
+  options['on_invalid_line'] === 'fail_line';
 
 /** The bytes of an input file. */
 export async function* readInput(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {

@@ -21,7 +21,7 @@ import { insertChunks, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
 import { sendTickets } from '../chunks/tickets.ts';
 import { turnToLines } from '../chunks/turns.ts';
-import { makeLineRules, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
+import { failsLinesAlone, makeLineRules, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;
 
@@ -78,6 +78,7 @@ export async function validateBatch(deps: Deps, batch: BatchRow, signal: AbortSi
       open: () => readInput(deps.blobs, input.blob),
       ...makeLineRules(lineDestination(batch, keys), keys, publicNames),
       prompts: await deps.prompts(batch.workspace_id),
+      withoutBodies: failsLinesAlone(batch),
       ...deps.limits,
       onLeaves: (leaves) => {
         for (let at = 0; at < leaves.length; at += 32) inputRoot.add(leaves.subarray(at, at + 32));

@@ -1,3 +1,4 @@
+import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { outputBoundNames, requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
@@ -25,10 +26,13 @@ import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import { namesPrompt } from '#libs/validation/lines/check-prompt-line.ts';
+import { checkRequest } from '#libs/validation/lines/check-line.ts';
 import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { SettledUsage } from '../batch/batch.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
+import { failsLinesAlone } from '../batch/line-rules.ts';
 import { operationOf } from '../batch/endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
 import { callUntilValid, findOutputRule } from './validate-output.ts';
@@ -140,7 +144,9 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     let call: Call | null = null;
     let result: Outcome;
     let output: LineResult['output'] = null;
-    const refusal = boundsRefusal(operation, body);
+    const refusal = failsLinesAlone(batch)
+      ? requestRefusal(batch.endpoint as BatchEndpoint, operation, body)
+      : boundsRefusal(operation, body);
     try {
       if (refusal !== null) throw refusal;
       const rendered = await possible(() => renderPrompt(batch, operation, body));
@@ -161,7 +167,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     }
     const called = call ?? unroutedCall(batch, model);
     const attempts = listAttempts(called, result).length;
-    const { outcome, errorCode } = refusal === null ? toOutcome(result, requestId) : refusedBody(refusal, requestId);
+    const { outcome, errorCode } = toOutcome(result, requestId, refusal ?? refusedTarget(batch, result, attempts));
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     let cost = noCost;
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
@@ -324,13 +330,34 @@ function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null 
   }
 }
 
-/** The same answer as from the live route. */
-function refusedBody(error: GatewayError, requestId: string): ReturnType<typeof toOutcome> {
-  const body = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
-  return { outcome: { kind: 'response', statusCode: httpStatus(error), requestId, body }, errorCode: error.code };
+/** Returns the refusal of a line whose body validation has left to its call. null: it is a valid request. */
+function requestRefusal(endpoint: BatchEndpoint, operation: Operation, bytes: Buffer): GatewayError | null {
+  const body = JSON.parse(bytes.toString()) as Record<string, unknown>;
+  if (namesPrompt(body, endpoint)) return boundsRefusal(operation, bytes);
+  const problem = checkRequest(body, endpoint);
+  if (problem === null) return null;
+  return new GatewayError('invalid_request', problem.code, problem.message, { param: problem.param });
 }
 
-function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; errorCode: string | null } {
+/** The error of such a line that was not called because its target does not exist or cannot be used. */
+function refusedTarget(batch: BatchRow, result: Outcome, attempts: number): GatewayError | null {
+  if (result.kind !== 'failed' || attempts > 0 || !failsLinesAlone(batch)) return null;
+  return httpStatus(result.error) < 500 ? result.error : null;
+}
+
+/** `refusal`: makes the outcome the same answer as from the live route. */
+function toOutcome(
+  result: Outcome,
+  requestId: string,
+  refusal: GatewayError | null,
+): { outcome: LineOutcome; errorCode: string | null } {
+  if (refusal !== null) {
+    const body = Buffer.from(JSON.stringify(toErrorBody(refusal, requestId)));
+    return {
+      outcome: { kind: 'response', statusCode: httpStatus(refusal), requestId, body },
+      errorCode: refusal.code,
+    };
+  }
   if (result.kind === 'json') {
     const { status, body, providerRequestId } = result;
     const errorCode = status >= 400 ? `http_${status}` : null;

@@ -50,6 +50,8 @@ export type GatewayOptions = {
   metadata?: Record<string, unknown>;
   /** The behaviour of lines when a budget is used up: wait until it is reset (default), or fail. */
   on_budget_exceeded?: 'wait' | 'fail';
+  /** What an invalid request in the input file ends: the batch (default), before it starts, or only its own line. */
+  on_invalid_line?: 'fail_batch' | 'fail_line';
   /** Batches of a workspace with a higher number come first. Default 0. */
   priority?: number;
   /** Answers are checked against the JSON Schema of their request. Absent: they are not. */
@@ -76,6 +78,7 @@ const optionNames = [
   'config',
   'metadata',
   'on_budget_exceeded',
+  'on_invalid_line',
   'priority',
   'validate_outputs',
   'max_cost',
@@ -166,6 +169,7 @@ export const GatewayOptionsInput = z
     ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
     ...spelled('metadata', callMetadata()),
     ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
+    ...spelled('on_invalid_line', z.enum(['fail_batch', 'fail_line'])),
     ...spelled('priority', integer({ min: -10, max: 10 })),
     ...spelled('validate_outputs', validateOutputs()),
     ...spelled('max_cost', dollars()),

@@ -28,6 +28,8 @@ export type LineRules = SchemaLimits & {
   customIdLengthMax: number;
   /** The maximum nesting of arrays and objects. */
   depthMax: number;
+  /** Leaves out the checks of bodies, except of those that use a prompt. */
+  withoutBodies?: boolean | undefined;
   /** Whether to estimate the usage of valid lines. */
   estimatesUsage?: boolean | undefined;
 };
@@ -124,9 +126,9 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
     const problem = checkStream(body, endpoint) ?? checkPromptLine(body, { endpoint, prompts });
     return { ...verdict(problem), prompt: problem === null ? (body['prompt_id'] as string) : undefined };
   }
+  if (rules.withoutBodies === true) return verdict(null);
   // A line with a bound below 1 fails individually when it is called, like at OpenAI.
-  const problem =
-    checkRequired(body, endpoint) ?? checkBody(endpoint, withoutLowBounds(body)) ?? checkTarget(model, rules);
+  const problem = checkRequest(withoutLowBounds(body), endpoint) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
   const schema = checkResponseSchema(body, rules);
   const result = verdict(schema.problem, schema.timedOut);
@@ -136,6 +138,10 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   }
   return result;
 }
+
+/** The problem of a line's body as a request to its endpoint, or null. Its params are under `body`. */
+export const checkRequest = (body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null =>
+  checkRequired(body, endpoint) ?? checkBody(endpoint, body);
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
