@@ -96,6 +96,12 @@ test('a target that a call would be refused at says why, and a bad config is ref
     ],
   });
   expect(text[0]).toBe('Tries these in order, and continues with the next one after 429:');
+  const continued = await explain({
+    config: { strategy: { mode: 'fallback', continue_streams: true }, cache_breakpoints: true, targets: [small] },
+    endpoint: '/v1/messages',
+  });
+  expect(continued.steps).toMatchObject({ continue_streams: true, options: [{ cache_breakpoints: true }] });
+  expect(continued.text[0]).toContain('also in the middle of a stream:');
   const bad = await postJson(platform, '/configs/explain', {
     config: { strategy: { mode: 'sideways' }, targets: [small] },
   });

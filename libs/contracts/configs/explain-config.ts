@@ -8,7 +8,7 @@ export const ExplainConfigRequest = z.strictObject({
     .optional()
     .describe('The slug or ID of a stored config, or a config as an object. Default: the config of the key.'),
   endpoint: z
-    .enum(['/v1/chat/completions', '/v1/completions', '/v1/embeddings'])
+    .enum(['/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/messages', '/v1/responses'])
     .optional()
     .describe('Default: `/v1/chat/completions`.'),
   body: anyObject().optional().describe('The body of the call, such as `{"model": "@openai/gpt-5"}`.'),
@@ -35,6 +35,7 @@ const TargetStep = z.object({
   retry: Retry.nullable(),
   cache_seconds: z.int().nullable().describe('The maximum age of a cached answer. Null if there is no cache.'),
   has_breaker: z.boolean(),
+  cache_breakpoints: z.boolean(),
   input_guardrails: z.array(z.string()),
   output_guardrails: z.array(z.string()),
   problem: z
@@ -46,7 +47,7 @@ export type TargetStep = z.output<typeof TargetStep>;
 
 export type ExplainedStep =
   | TargetStep
-  | { kind: 'fallback'; on_status_codes: number[] | null; options: ExplainedStep[] }
+  | { kind: 'fallback'; on_status_codes: number[] | null; continue_streams: boolean; options: ExplainedStep[] }
   | { kind: 'loadbalance'; options: { share: number; is_sticky: boolean; step: ExplainedStep }[] }
   | { kind: 'conditional'; conditions: { holds: boolean }[]; chosen: number | null; step: ExplainedStep };
 

@@ -26,7 +26,8 @@ export async function explainPlan(deps: Deps, node: PlanNode): Promise<Explained
     case 'fallback': {
       const options: ExplainedStep[] = [];
       for (const option of node.options) options.push(await explainPlan(deps, option));
-      return { kind: 'fallback', on_status_codes: node.statuses === null ? null : [...node.statuses], options };
+      const statuses = node.statuses === null ? null : [...node.statuses];
+      return { kind: 'fallback', on_status_codes: statuses, continue_streams: node.continuesStreams, options };
     }
     case 'loadbalance':
       return await explainShares(deps, node);
@@ -80,6 +81,7 @@ async function explainLeaf({ call, resolve }: Deps, leaf: Leaf): Promise<TargetS
     },
     cache_seconds: leaf.cache?.maxAgeSeconds ?? null,
     has_breaker: leaf.breaker !== null,
+    cache_breakpoints: leaf.cacheBreakpoints,
     input_guardrails: leaf.inputGuardrails.map(nameOf),
     output_guardrails: leaf.outputGuardrails.map(nameOf),
     problem: null,
@@ -111,7 +113,7 @@ export function describeSteps(step: ExplainedStep, indent = ''): string[] {
       return [`${indent}${targetText(step)}`];
     case 'fallback':
       return [
-        `${indent}Tries these in order, and continues with the next one ${step.on_status_codes === null ? 'unless the answer is 2xx' : `after ${step.on_status_codes.join(', ')}`}:`,
+        `${indent}Tries these in order, and continues with the next one ${step.on_status_codes === null ? 'unless the answer is 2xx' : `after ${step.on_status_codes.join(', ')}`}${step.continue_streams ? ', also in the middle of a stream' : ''}:`,
         ...step.options.flatMap((option) => describeSteps(option, inside)),
       ];
     case 'loadbalance':
