@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z, type ZodType } from 'zod';
+import { findClientForm, type ErrorSchema } from './answers/client-form.ts';
 import { isOptional, pathParameters, plainPath, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
@@ -60,7 +61,7 @@ export function toOpenApi(
     answers?: Readonly<Record<string, object>>;
   },
 ): OpenApiDocument {
-  const schemas: Json = { Error: errorSchema };
+  const schemas: Json = { ...errorSchemas };
   const paths: OpenApiDocument['paths'] = {};
   for (const route of routes) {
     const path = toTemplate(route.path);
@@ -79,7 +80,7 @@ export function toOpenApi(
     paths,
     components: {
       schemas,
-      responses: { Error: errorResponse },
+      responses: Object.fromEntries(Object.keys(errorSchemas).map((name) => [name, errorResponse(name)])),
       headers: {
         'x-request-id': { description: 'ID of the request, for problem reports.', schema: { type: 'string' } },
         'x-gateway-trace-id': {
@@ -149,6 +150,7 @@ function toRequestBody({ request, example }: Route, schemas: Json): Json | null 
 
 function toResponses(route: Route, schemas: Json, answer: object | undefined): Json {
   const responses: Json = {};
+  const { errorSchema } = findClientForm({ url: route.path });
   for (const [status, { description, schema, contentType, streams }] of Object.entries(route.responses)) {
     const type = contentType ?? (schema === undefined ? 'application/octet-stream' : 'application/json');
     const example = answer !== undefined && status === '200' && type === 'application/json' ? { example: answer } : {};
@@ -157,11 +159,11 @@ function toResponses(route: Route, schemas: Json, answer: object | undefined): J
       ...(streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
     };
     // Refusals before the handler runs are answered as JSON on every route.
-    const orError = status === '4XX' ? errorResponse.content : {};
+    const orError = status === '4XX' ? errorResponse(errorSchema).content : {};
     responses[status] = { description, headers: commonHeaders, content: { ...content, ...orError } };
   }
   for (const status of errorStatuses[route.scope === 'public' ? 'public' : 'protected']) {
-    responses[status] ??= { $ref: '#/components/responses/Error' };
+    responses[status] ??= { $ref: `#/components/responses/${errorSchema}` };
   }
   return responses;
 }
@@ -265,28 +267,38 @@ function toTemplate(path: string): string {
 }
 
 const nullableString = { type: ['string', 'null'] };
-const errorSchema = {
-  type: 'object',
-  required: ['error'],
-  properties: {
-    error: {
-      type: 'object',
-      required: ['message', 'type', 'param', 'code'],
-      properties: {
-        message: { type: 'string' },
-        type: { type: 'string' },
-        param: nullableString,
-        code: nullableString,
+const string = { type: 'string' };
+const objectWith = (properties: Json, required = Object.keys(properties)) => ({ type: 'object', required, properties });
+
+/** The errors of each form (`client-form.ts`). */
+const errorSchemas: Record<ErrorSchema, Json> = {
+  Error: objectWith({
+    error: objectWith({ message: string, type: string, param: nullableString, code: nullableString }),
+  }),
+  AnthropicError: objectWith({
+    type: { const: 'error' },
+    error: objectWith({ type: string, message: string, code: nullableString }, ['type', 'message']),
+    request_id: string,
+  }),
+  GoogleError: objectWith({
+    error: objectWith(
+      {
+        code: { type: 'integer', format: 'int64' },
+        message: string,
+        status: string,
+        details: { type: 'array', items: openObject },
       },
-    },
-  },
+      ['code', 'message', 'status'],
+    ),
+  }),
+  BedrockError: objectWith({ __type: string, message: string, reason: string }, ['__type', 'message']),
 };
 const commonHeaders = {
   'x-request-id': { $ref: '#/components/headers/x-request-id' },
   'x-gateway-trace-id': { $ref: '#/components/headers/x-gateway-trace-id' },
 };
-const errorResponse = {
+const errorResponse = (schema: string) => ({
   description: 'The error, with its cause and how to fix it.',
   headers: commonHeaders,
-  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
-};
+  content: { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } },
+});

@@ -1,5 +1,6 @@
 import { plainPath } from '#libs/http/route.ts';
 import { createConfig, lintFromString } from '@redocly/openapi-core';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
@@ -247,11 +248,28 @@ test('every operation but the public ones declares its scope and its errors', as
       });
       const { '4XX': refused = {}, ...responses } = operation['responses'] as Record<string, object>;
       expect(responses).toMatchObject({ 200: expect.anything() });
-      const schema = { $ref: '#/components/schemas/Error' };
-      const isJson = { content: { 'application/json': { schema } } };
-      expect(refused).toMatchObject('$ref' in refused ? { $ref: '#/components/responses/Error' } : isJson);
+      expect(refused).toHaveProperty('$ref' in refused ? ['$ref'] : ['content', 'application/json', 'schema']);
     }
   }
+});
+
+test('an error has the schema that the document names for its path', async () => {
+  const document = (await (await get('/openapi.json')).json()) as OpenApiDocument;
+  const ajv = new Ajv2020({ strict: false, validateFormats: false }).addSchema({ $id: 'document', ...document });
+  const seen = new Set<string>();
+  for (const [path, described] of Object.entries(document.paths)) {
+    for (const [method, { responses }] of Object.entries(described)) {
+      const { 401: refused } = responses as Record<string, { $ref: string } | undefined>;
+      if (refused === undefined || withOtherSecrets.has(path) || isSignOut(method, path)) continue;
+      const name = refused.$ref.slice('#/components/responses/'.length);
+      seen.add(name);
+      const response = await fetch(`${origin}${path}`, { method: method.toUpperCase() });
+      const body: unknown = method === 'head' ? {} : await response.json();
+      const isAsDocumented = ajv.validate({ $ref: `document#/components/schemas/${name}` }, body);
+      expect({ path, method, status: response.status, isAsDocumented, body }).toMatchObject({ isAsDocumented: true });
+    }
+  }
+  expect([...seen].toSorted()).toEqual(['AnthropicError', 'BedrockError', 'Error', 'GoogleError']);
 });
 
 test('the document says what an upload is made of, and which parameters a list takes', async () => {

@@ -28,8 +28,12 @@ export type ClientForm = {
   /** The status with which clients get an answer that has this one. */
   readonly toStatus: (status: number) => number;
   readonly toError: (status: number, error: ErrorText, requestId: string) => object;
+  /** The schema of its errors in the document. */
+  readonly errorSchema: ErrorSchema;
   readonly openStream: (request: IncomingMessage) => StreamForm;
 };
+
+export type ErrorSchema = 'Error' | 'AnthropicError' | 'GoogleError' | 'BedrockError';
 
 const namedEvent = (payload: string): string => `event: ${typeOfEvent(payload)}\n`;
 
@@ -60,6 +64,7 @@ const chatForm: ClientForm = {
   idHeader: null,
   toStatus: (status) => status,
   toError: (_status, error) => ({ error }),
+  errorSchema: 'Error',
   openStream: () => ({
     ...events,
     failure: (_status, error) => ({ error }),
@@ -81,6 +86,7 @@ const messagesForm: ClientForm = {
   idHeader: 'request-id',
   toStatus: messageStatus,
   toError: (status, error, requestId) => toMessageError(messageStatus(status), error, requestId),
+  errorSchema: 'AnthropicError',
   openStream: () => ({
     ...events,
     write: (payloads) => toFrames(payloads, namedEvent),
@@ -134,6 +140,7 @@ class ResponseStreamForm implements StreamForm {
 const googleForm: ClientForm = {
   ...chatForm,
   toError: toGoogleError,
+  errorSchema: 'GoogleError',
   openStream: ({ url = '' }) => ({
     ...(/[?&]alt=sse(?:&|$)/.test(url) ? events : listFraming()),
     // Its clients fail at comments, but skip white space.
@@ -163,6 +170,7 @@ const bedrockForm: ClientForm = {
   ...chatForm,
   idHeader: 'x-amzn-requestid',
   toError: toInvokeError,
+  errorSchema: 'BedrockError',
   openStream: () => {
     let isBroken = false;
     return {
@@ -193,5 +201,5 @@ const forms: readonly (readonly [string, ClientForm])[] = [
 ];
 
 /** The form for this request, also before its route and caller are known. */
-export const findClientForm = ({ url = '' }: IncomingMessage): ClientForm =>
+export const findClientForm = ({ url = '' }: Pick<IncomingMessage, 'url'>): ClientForm =>
   forms.find(([path]) => url.startsWith(path))?.[1] ?? chatForm;
