@@ -1,9 +1,18 @@
 import { connect, type Socket } from 'node:net';
 
-/** Called once per request: with the status of an answer that arrived whole, or null. */
-type OnEnd = (status: number | null) => void;
+/**
+ * Called once per request: with the status of an answer that arrived whole, or null. `contentAtMs`: when the text that shows
+ * its first content had arrived; 0 if that was not looked for.
+ */
+type OnEnd = (status: number | null, contentAtMs: number) => void;
 
-type Connection = { socket: Socket; reader: AnswerReader; onEnd: OnEnd | null; idleSinceMs: number };
+type Connection = {
+  socket: Socket;
+  reader: AnswerReader;
+  onEnd: OnEnd | null;
+  idleSinceMs: number;
+  contentAtMs: number;
+};
 
 // Node's servers close a connection that was idle for 5 s, and a request that is sent at that moment is lost.
 const idleMsMax = 2_000;
@@ -13,7 +22,14 @@ const idleMsMax = 2_000;
  * answer. The load generator shares two cores with what it measures. With undici a request cost it 34 µs, a fifth of
  * the total cost of a request to Sluice, while real clients run on other machines.
  */
-export function createBenchClient(request: { origin: string; path: string; headers: object; body: string }) {
+export function createBenchClient(request: {
+  origin: string;
+  path: string;
+  headers: object;
+  body: string;
+  contentMark?: string;
+}) {
+  const { contentMark } = request;
   const { hostname, port, host } = new URL(request.origin);
   const headers = { ...request.headers, host, 'content-length': Buffer.byteLength(request.body) };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
@@ -22,13 +38,22 @@ export function createBenchClient(request: { origin: string; path: string; heade
 
   const open = (): Connection => {
     const socket = connect({ host: hostname, port: Number(port), noDelay: true });
-    const connection: Connection = { socket, reader: createAnswerReader(), onEnd: null, idleSinceMs: 0 };
+    const connection: Connection = {
+      socket,
+      reader: createAnswerReader(),
+      onEnd: null,
+      idleSinceMs: 0,
+      contentAtMs: 0,
+    };
     const end = (status: number | null): void => {
       const { onEnd } = connection;
       connection.onEnd = null;
-      onEnd?.(status);
+      onEnd?.(status, connection.contentAtMs);
     };
     socket.on('data', (chunk) => {
+      if (contentMark !== undefined && connection.contentAtMs === 0 && chunk.includes(contentMark)) {
+        connection.contentAtMs = performance.now();
+      }
       if (!connection.reader.read(chunk)) return;
       const { status } = connection.reader;
       connection.reader = createAnswerReader();
@@ -56,6 +81,7 @@ export function createBenchClient(request: { origin: string; path: string; heade
     send(onEnd: OnEnd): void {
       const connection = take();
       connection.onEnd = onEnd;
+      connection.contentAtMs = 0;
       connection.socket.write(bytes);
     },
   };

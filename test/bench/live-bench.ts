@@ -40,23 +40,29 @@ export async function startGenerator({ directory }: Stack, cleanup: Cleanup): Pr
   return generator;
 }
 
+const plain = { 'content-type': 'application/json', authorization: 'Bearer sk-upstream' };
+
+export async function startBareProxy(
+  { simulatorUrl, directory }: Stack,
+  mode: 'request' | 'dispatch',
+  cleanup: Cleanup,
+): Promise<Omit<Target<string>, 'name'>> {
+  const process = await startProcess({
+    name: `bare proxy (${mode})`,
+    script: 'test/bench/bare-proxy.ts',
+    args: [simulatorUrl, mode],
+    environment: {},
+    logFile: path.join(directory, `bare-${mode}.log`),
+  });
+  cleanup.add(() => process.stop());
+  const [, origin = ''] = await process.waitForLog(/"url":"(http:[^"]+)"/);
+  return { process, order: { origin, headers: plain } };
+}
+
 async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<TargetName>[]> {
   const { api, simulator, simulatorUrl, directory } = stack;
-  const plain = { 'content-type': 'application/json', authorization: 'Bearer sk-upstream' };
-  const startBare = async (mode: 'request' | 'dispatch'): Promise<{ process: BenchProcess; origin: string }> => {
-    const process = await startProcess({
-      name: `bare proxy (${mode})`,
-      script: 'test/bench/bare-proxy.ts',
-      args: [simulatorUrl, mode],
-      environment: {},
-      logFile: path.join(directory, `bare-${mode}.log`),
-    });
-    cleanup.add(() => process.stop());
-    const [, origin = ''] = await process.waitForLog(/"url":"(http:[^"]+)"/);
-    return { process, origin };
-  };
-  const bare = await startBare('request');
-  const dispatch = await startBare('dispatch');
+  const bare = await startBareProxy(stack, 'request', cleanup);
+  const dispatch = await startBareProxy(stack, 'dispatch', cleanup);
   const portkeyPort = await freePort();
   const portkey = await startProcess({
     name: 'portkey',
@@ -74,8 +80,8 @@ async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<Targ
   };
   return [
     { name: 'direct', process: simulator, order: { origin: simulatorUrl, headers: plain } },
-    { name: 'dispatch', process: dispatch.process, order: { origin: dispatch.origin, headers: plain } },
-    { name: 'bare', process: bare.process, order: { origin: bare.origin, headers: plain } },
+    { name: 'dispatch', ...dispatch },
+    { name: 'bare', ...bare },
     { name: 'sluice', process: api, order: throughSluice(stack) },
     {
       name: 'portkey',

@@ -17,13 +17,14 @@ function clientFor(order: LoadOrder): Client {
   return client;
 }
 
-type Result = { latencies: number[]; failures: number };
+type Result = { latencies: number[]; contentMs: number[]; failures: number };
 
 function send(client: Client, result: Result, onEnd: () => void): void {
   const startedMs = performance.now();
-  client.send((status) => {
+  client.send((status, contentAtMs) => {
     if (status === 200) result.latencies.push(performance.now() - startedMs);
     else result.failures += 1;
+    if (contentAtMs > 0) result.contentMs.push(contentAtMs - startedMs);
     onEnd();
   });
 }
@@ -31,7 +32,7 @@ function send(client: Client, result: Result, onEnd: () => void): void {
 /** Starts a new request as soon as one has ended, with `concurrency` at a time. */
 function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
   const client = clientFor(order);
-  const result: Result = { latencies: [], failures: 0 };
+  const result: Result = { latencies: [], contentMs: [], failures: 0 };
   const endMs = performance.now() + seconds * 1_000;
   return new Promise((resolve) => {
     let open = order.concurrency;
@@ -46,7 +47,7 @@ function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
 /** Sends requests at a fixed rate, whether or not the earlier ones have been answered. */
 function runOpen(order: LoadOrder, seconds: number, perSecond: number): Promise<Result> {
   const client = clientFor(order);
-  const result: Result = { latencies: [], failures: 0 };
+  const result: Result = { latencies: [], contentMs: [], failures: 0 };
   const total = Math.round(seconds * perSecond);
   const startedMs = performance.now();
   let sent = 0;
@@ -73,15 +74,17 @@ process.on('message', (order: LoadOrder) => {
     if (order.warmUpSeconds > 0) await run(order, order.warmUpSeconds);
     process.send?.('warm');
     const startedMs = performance.now();
-    const { latencies, failures } = await run(order, order.seconds);
+    const { latencies, contentMs, failures } = await run(order, order.seconds);
     const seconds = (performance.now() - startedMs) / 1_000;
     const sorted = Float64Array.from(latencies).sort();
+    const contents = Float64Array.from(contentMs).sort();
     const figures: LoadFigures = {
       perSecond: latencies.length / seconds,
       requests: latencies.length,
       failures,
       p50Ms: percentile(sorted, 0.5),
       p99Ms: percentile(sorted, 0.99),
+      contentP50Ms: contents.length === 0 ? 0 : percentile(contents, 0.5),
     };
     process.send?.(figures);
   })();

@@ -6,6 +6,8 @@ export type LoadOrder = {
   path: string;
   headers: Record<string, string>;
   body: string;
+  /** A text that shows the first content of an answer. */
+  contentMark?: string;
   /** Connections; without a rate, also running requests. */
   concurrency: number;
   /** null: as fast as possible. */
@@ -14,7 +16,15 @@ export type LoadOrder = {
   seconds: number;
 };
 
-export type LoadFigures = { perSecond: number; requests: number; failures: number; p50Ms: number; p99Ms: number };
+export type LoadFigures = {
+  perSecond: number;
+  requests: number;
+  failures: number;
+  p50Ms: number;
+  p99Ms: number;
+  /** The median time to the first content; 0 if it was not looked for. */
+  contentP50Ms: number;
+};
 
 /**
  * Lets the load generator run one round. `atWarm` is what `onWarm` returned between the warm-up and the measurement.

@@ -13,6 +13,8 @@ export type TargetFigures = {
   /** At the moderate rate. */
   modestP50Ms: number;
   modestP99Ms: number;
+  /** At the moderate rate, to the first content of the answer; 0 if that was not looked for. */
+  contentP50Ms: number;
   /** Processor time of the gateway's process per request, in microseconds. */
   cpuMicroseconds: number;
   peakBytes: number;
@@ -31,12 +33,17 @@ export const concurrency = 32;
 export const modestPerSecond = 200;
 const requestBytes = 1_024;
 
-/** Sends the same chat request to each target, in interleaved rounds. The figures are medians. */
+export type BenchRequest = Pick<LoadOrder, 'path' | 'body' | 'concurrency' | 'contentMark'> & {
+  modestPerSecond: number;
+};
+
+/** Sends the same request to each target, in interleaved rounds. The figures are medians. */
 export async function measureTargets<Name extends string>(
   targets: readonly Target<Name>[],
   generator: BenchProcess,
   size: LiveSize,
   onProgress: (text: string) => void,
+  { modestPerSecond: modestRate, ...request }: BenchRequest = chatRequest(),
 ): Promise<Record<Name, TargetFigures>> {
   const perTarget = <Value>(make: () => Value): Record<Name, Value> =>
     Object.fromEntries(targets.map(({ name }) => [name, make()])) as Record<Name, Value>;
@@ -49,17 +56,18 @@ export async function measureTargets<Name extends string>(
       onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name}`);
       // The first round of each target also compiles its code.
       const warmUpSeconds = round === 0 ? size.warmUpSeconds * 3 : size.warmUpSeconds;
-      const order = { ...chatOrder(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
+      const order = { ...target.order, ...request, perSecond: null, warmUpSeconds, seconds: size.seconds };
       const { figures, atWarm } = await runLoad(generator, order, () => readUsage(target.process.pid));
       const after = await readUsage(target.process.pid);
       cpu[target.name].push(((after.cpuSeconds - atWarm.cpuSeconds) / figures.requests) * 1_000_000);
       saturated[target.name].push(figures);
     }
     for (const target of targets) {
-      onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name} at ${modestPerSecond} requests/s`);
+      onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name} at ${modestRate} requests/s`);
       const order = {
-        ...chatOrder(target),
-        perSecond: modestPerSecond,
+        ...target.order,
+        ...request,
+        perSecond: modestRate,
         warmUpSeconds: size.warmUpSeconds / 2,
         seconds: size.modestSeconds,
       };
@@ -79,6 +87,7 @@ export async function measureTargets<Name extends string>(
       p99Ms: median(saturated[name].map((round) => round.p99Ms)),
       modestP50Ms: median(modest[name].map((round) => round.p50Ms)),
       modestP99Ms: median(modest[name].map((round) => round.p99Ms)),
+      contentP50Ms: median(modest[name].map((round) => round.contentP50Ms)),
       cpuMicroseconds: median(cpu[name]),
       peakBytes: (await readUsage(process.pid)).residentPeakBytes,
     };
@@ -97,9 +106,12 @@ export const throughSluice = ({ apiUrl, adminKey }: { apiUrl: string; adminKey: 
 });
 
 /** A chat completion of 1 KiB. */
-export function chatOrder({ order }: Pick<Target<string>, 'order'>) {
+export const chatOrder = ({ order }: Pick<Target<string>, 'order'>) => ({ ...order, ...chatRequest() });
+
+/** A chat completion of this size. */
+export function chatRequest(sizeBytes = requestBytes): BenchRequest {
   const frame = (content: string): string =>
     JSON.stringify({ model: 'sim-small', messages: [{ role: 'user', content }], temperature: 0, max_tokens: 256 });
-  const body = frame(promptOf(1, requestBytes - frame('').length));
-  return { ...order, path: '/v1/chat/completions', body, concurrency };
+  const body = frame(promptOf(1, sizeBytes - frame('').length));
+  return { path: '/v1/chat/completions', body, concurrency, modestPerSecond };
 }

@@ -2,6 +2,7 @@ import { profileWhile, sumByPart, type Part } from './cpu-profile.ts';
 import { measureBatch } from './batch-bench.ts';
 import { startGenerator } from './live-bench.ts';
 import { runLoad, type LoadOrder } from './load.ts';
+import { countEvents, streamRequest } from './body-bench.ts';
 import { chatOrder, throughSluice } from './measure-targets.ts';
 import { readMainThreadSeconds, readUsage } from './process-usage.ts';
 import type { Cleanup, Stack } from './stack.ts';
@@ -35,14 +36,10 @@ export async function measureProfile(
       return requests;
     });
   };
-  // Events come one by one, as those of real models do.
-  const stream = {
-    ...calls,
-    body: JSON.stringify({ ...JSON.parse(calls.body), model: 'sim-small+200tps+40tok', stream: true }),
-  };
+  const stream = { ...calls, ...streamRequest() };
   const streamEvents = await countEvents(stream);
   const live = await profileLoad('calls', calls);
-  const streams = await profileLoad('streams', { ...stream, concurrency: 256 });
+  const streams = await profileLoad('streams', stream);
   onProgress('profile: lines');
   const measure = (count: number) => measureBatch(stack, { lines: count, lineBytes: 400 }, () => {});
   await measure(2_000); // compiles the code
@@ -77,11 +74,3 @@ const divide = ({ units, cpuUs, parts }: Units, by: number): Units => ({
   cpuUs: cpuUs / by,
   parts: parts.map(({ part, us }) => ({ part, us: us / by })),
 });
-
-/** The number of events that a streamed answer has. */
-async function countEvents({ origin, path, headers, body }: ReturnType<typeof chatOrder>): Promise<number> {
-  const answer = await fetch(`${origin}${path}`, { method: 'POST', headers, body });
-  const text = await answer.text();
-  if (!answer.ok) throw new Error(`no stream: ${text}`);
-  return text.match(/^data: /gm)?.length ?? 0;
-}

@@ -1,5 +1,6 @@
 import { kinds, summarise, type AnalyticsFigures } from './analytics-bench.ts';
 import type { BatchFigures, SmallBatchFigures } from './batch-bench.ts';
+import type { BodyFigures } from './body-bench.ts';
 import type { ExportFigures } from './export-bench.ts';
 import type { FeatureFigures } from './feature-bench.ts';
 import type { TelemetryFigures } from './telemetry-bench.ts';
@@ -163,6 +164,51 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
 function throughputRatio(one: TargetFigures, other: TargetFigures): number {
   const ofRounds = one.byRound.perSecond.map((perSecond, round) => perSecond / (other.byRound.perSecond[round] ?? 0));
   return median(ofRounds);
+}
+
+/** The rows of streams, large prompts and large answers. */
+export function bodyRows({ stream, prompt, vectors }: BodyFigures): Row[] {
+  const section = 'streams and large bodies';
+  const perEvent = ({ cpuMicroseconds }: TargetFigures): string => fixed(cpuMicroseconds / stream.events, 1);
+  const ofBare = throughputRatio(stream.sluice, stream.bare) * 100;
+  const ofEvents = cpuRatio(stream.bare, stream.sluice) * 100;
+  const large = (what: string, { bare, sluice }: Pick<typeof prompt, 'bare' | 'sluice'>, markMax: number): Row => ({
+    section,
+    figure: `processor time of ${what}: bare, sluice`,
+    value: `${whole(bare.cpuMicroseconds)}, ${whole(sluice.cpuMicroseconds)} µs: ${fixed(cpuRatio(sluice, bare), 2)} ×`,
+    mark: `≤ ${markMax} ×`,
+    reached: cpuRatio(sluice, bare) <= markMax,
+  });
+  return [
+    {
+      section,
+      figure: `streams of ${stream.events} events a second against the bare proxy`,
+      value: `${whole(stream.sluice.perSecond)} of ${whole(stream.bare.perSecond)}, ${fixed(ofBare, 0)} %`,
+      mark: '≥ 90 %',
+      reached: ofBare >= 90,
+    },
+    {
+      section,
+      figure: 'processor time of an event: bare, sluice',
+      value: `${perEvent(stream.bare)}, ${perEvent(stream.sluice)} µs: bare is ${fixed(ofEvents, 0)} % of sluice`,
+      mark: '≥ 90 %',
+      reached: ofEvents >= 90,
+    },
+    {
+      section,
+      figure: 'added time to the first token, p50 at 50 streams/s',
+      value: `${fixed(stream.sluice.contentP50Ms - stream.bare.contentP50Ms, 2)} ms beyond the bare proxy`,
+      mark: '≤ 1 ms',
+      reached: stream.sluice.contentP50Ms - stream.bare.contentP50Ms <= 1,
+    },
+    large(`a prompt of ${whole(prompt.requestBytes / 1_000)} KB`, prompt, 2),
+    large(`vectors of ${fixed(vectors.answerBytes / 1_000_000, 1)} MB`, vectors, 2),
+  ];
+}
+
+/** The processor time of one as a multiple of the other's: the median of the rounds' ratios. */
+function cpuRatio(one: TargetFigures, other: TargetFigures): number {
+  return median(one.byRound.cpuMicroseconds.map((us, round) => us / (other.byRound.cpuMicroseconds[round] ?? 0)));
 }
 
 /** The rows of what OpenTelemetry costs. */

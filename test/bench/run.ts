@@ -5,6 +5,7 @@ import { migrate } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { measureAnalytics } from './analytics-bench.ts';
 import { measureBatch, measureSmallBatches } from './batch-bench.ts';
+import { measureBodies } from './body-bench.ts';
 import { measureExports } from './export-bench.ts';
 import { measureFeatures } from './feature-bench.ts';
 import { measureTelemetry } from './telemetry-bench.ts';
@@ -17,6 +18,7 @@ import { rebuildRows, sealRows } from './record-rows.ts';
 import {
   analyticsRows,
   batchRows,
+  bodyRows,
   exportRows,
   featureRows,
   telemetryRows,
@@ -40,7 +42,7 @@ import {
 // the section `record` has. `--profile`: instead shows where the processor time of a call, of an event of a stream and of a
 // line of a batch goes.
 
-const sections = ['batch', 'live', 'features', 'telemetry', 'log', 'record', 'exports', 'analytics'] as const;
+const sections = ['batch', 'live', 'bodies', 'features', 'telemetry', 'log', 'record', 'exports', 'analytics'] as const;
 type Section = (typeof sections)[number];
 
 const usage = `usage: npm run bench -- [--quick] [--only ${sections.join('|')}] [--events NUMBER] [--profile]`;
@@ -54,6 +56,7 @@ const full = {
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   telemetry: { rounds: 7, seconds: 2, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
+  bodies: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 3 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
   seal: { rounds: 5, seconds: 4, events: 200_000 },
   rebuild: { events: 200_000, liveSeconds: 5, aloneSeconds: 10, states: 500 },
@@ -70,6 +73,7 @@ const quick: typeof full = {
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   telemetry: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
+  bodies: { rounds: 2, seconds: 2, warmUpSeconds: 0.5, modestSeconds: 2 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
   seal: { rounds: 2, seconds: 2, events: 30_000 },
   rebuild: { events: 30_000, liveSeconds: 2, aloneSeconds: 3, states: 100 },
@@ -119,9 +123,11 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   const directory = await makeScratchDirectory(cleanup);
   const postgres = await startPostgres(directory, cleanup);
   console.log(await describeMachine(postgres.connectionString));
-  if (wanted.has('batch') || wanted.has('live') || wanted.has('features') || wanted.has('telemetry')) {
+  const needsStack = ['batch', 'live', 'bodies', 'features', 'telemetry'] as const;
+  if (needsStack.some((section) => wanted.has(section))) {
     const stack = await startStack(directory, postgres, cleanup);
     if (wanted.has('live')) rows.push(...liveRows(await measureLive(stack, sizes.live, cleanup, progress)));
+    if (wanted.has('bodies')) rows.push(...bodyRows(await measureBodies(stack, sizes.bodies, cleanup, progress)));
     if (wanted.has('features')) {
       rows.push(...featureRows(await measureFeatures(stack, sizes.features, cleanup, progress)));
     }
