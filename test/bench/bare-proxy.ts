@@ -53,8 +53,10 @@ function headersOf({ headers }: IncomingMessage): Record<string, string> {
 }
 
 function answerHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
+  const length = headers['content-length'];
   return {
     'content-type': String(headers['content-type']),
-    'content-length': String(headers['content-length']),
+    // A stream has none.
+    ...(length === undefined ? {} : { 'content-length': String(length) }),
   };
 }
