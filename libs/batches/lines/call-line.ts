@@ -27,7 +27,8 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { namesPrompt } from '#libs/validation/lines/check-prompt-line.ts';
-import { checkRequest } from '#libs/validation/lines/check-line.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
+import { checkStream } from '#libs/validation/lines/check-line.ts';
 import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { SettledUsage } from '../batch/batch.ts';
@@ -334,9 +335,15 @@ function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null 
 function requestRefusal(endpoint: BatchEndpoint, operation: Operation, bytes: Buffer): GatewayError | null {
   const body = JSON.parse(bytes.toString()) as Record<string, unknown>;
   if (namesPrompt(body, endpoint)) return boundsRefusal(operation, bytes);
-  const problem = checkRequest(body, endpoint);
-  if (problem === null) return null;
-  return new GatewayError('invalid_request', problem.code, problem.message, { param: problem.param });
+  const streamed = checkStream(body, endpoint);
+  if (streamed !== null)
+    return new GatewayError('invalid_request', streamed.code, streamed.message, { param: 'stream' });
+  try {
+    createBodyCheck(endpoint)(body);
+    return null;
+  } catch (error) {
+    return asGatewayError(error);
+  }
 }
 
 /** The error of such a line that was not called because its target does not exist or cannot be used. */

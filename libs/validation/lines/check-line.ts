@@ -128,7 +128,8 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   }
   if (rules.withoutBodies === true) return verdict(null);
   // A line with a bound below 1 fails individually when it is called, like at OpenAI.
-  const problem = checkRequest(withoutLowBounds(body), endpoint) ?? checkTarget(model, rules);
+  const problem =
+    checkRequired(body, endpoint) ?? checkBody(endpoint, withoutLowBounds(body)) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
   const schema = checkResponseSchema(body, rules);
   const result = verdict(schema.problem, schema.timedOut);
@@ -138,10 +139,6 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   }
   return result;
 }
-
-/** The problem of a line's body as a request to its endpoint, or null. Its params are under `body`. */
-export const checkRequest = (body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null =>
-  checkRequired(body, endpoint) ?? checkBody(endpoint, body);
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -191,7 +188,7 @@ function checkCustomId(customId: string, lengthMax: number): Problem | null {
   return { code: 'invalid_value', message, param };
 }
 
-function checkStream(body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null {
+export function checkStream(body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null {
   if (body['stream'] !== true) return null;
   const message = `${routeNames[endpoint]}: Streaming is not supported in the Batch API.`;
   return { code: 'streaming_unsupported', message, param: 'body.stream' };
