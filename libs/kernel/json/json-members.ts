@@ -206,16 +206,19 @@ for (const byte of [quote, openBrace, closeBrace, openBracket, closeBracket]) is
 const nearBytes = 16;
 
 function skipNested(bytes: Buffer, from: number, depthMax: number): number {
-  const { buffer, byteOffset, length } = bytes;
-  const words = byteOffset % 4 === 0 ? new Int32Array(buffer, byteOffset, length >> 2) : new Int32Array(0);
-  const closers = new Uint8Array(depthMax);
+  const { length } = bytes;
+  // Only made when it is needed, because it takes as long as reading a small body.
+  let words: Int32Array | null = null;
+  const closers: number[] = [];
   let closer = 0;
   let depth = 0;
-  let nearEnd = from;
+  let nearEnd = from + nearBytes;
   for (let at = from; at < length; at += 1) {
     const byte = bytes[at] as number;
     if (isNesting[byte] === 0) {
-      if (at >= nearEnd && at % 4 === 3) at = skipWords(words, at + 1) - 1;
+      if (at < nearEnd || at % 4 !== 3) continue;
+      words ??= wordsOf(bytes);
+      at = skipWords(words, at + 1) - 1;
       continue;
     }
     if (byte === closer) {
@@ -236,6 +239,10 @@ function skipNested(bytes: Buffer, from: number, depthMax: number): number {
   }
   throw malformed(from, 'the bracket that opens here is never closed');
 }
+
+/** The bytes, four at a time; none if they are not aligned. */
+const wordsOf = ({ buffer, byteOffset, length }: Buffer): Int32Array =>
+  byteOffset % 4 === 0 ? new Int32Array(buffer, byteOffset, length >> 2) : new Int32Array(0);
 
 /**
  * Skips words of four bytes without a bracket or a quote, from an index that is divisible by four. With it, vectors of 60
