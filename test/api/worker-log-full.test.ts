@@ -31,12 +31,13 @@ test(
       SLUICE_REQUEST_LOG_DISK: '0',
       SLUICE_WORKER_PORT: String(port),
     });
-    // What CREATE INDEX on the log, or any other maintenance of it, takes: readers go on, writers wait.
+    // What CREATE INDEX takes, or any other maintenance of the log: readers continue, writers wait. Lines that are settled
+    // together are written to the packs.
     const over = Promise.withResolvers<void>();
     const isLocked = Promise.withResolvers<void>();
     const locking = platform.database.db.transaction().execute(async (tx) => {
       await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
-      await sql`lock table request_log_row in share mode`.execute(tx);
+      await sql`lock table request_log_row, request_log_pack in share mode`.execute(tx);
       isLocked.resolve();
       await over.promise;
     });
