@@ -32,25 +32,25 @@ export type SentCall = Pick<Call, 'operation' | 'model' | 'stream' | 'includeUsa
 export type AnswerFound = { kind: 'measured'; bytes: Uint8Array; cost: BodyCost } | BodyRead;
 
 /**
- * After parsing answers of this size, garbage is collected immediately instead of staying until the next answer. That takes
- * 20 ms; an answer that passes unchanged leaves no garbage.
+ * After answers of this size, garbage is collected immediately instead of staying until the next answer. That takes 20 ms, so
+ * it is left out for an answer that passes unchanged: its bytes are moved out of the thread.
  */
 const collectedBytesMin = 1_048_576;
 
 /** Runs in a thread. The bytes of its result are moved out of the thread. */
 export default function readInThread(work: AnswerWork): unknown {
-  const { parsedBytes, found } = doWork(work);
-  if (parsedBytes >= collectedBytesMin) collectGarbage();
+  const { garbageBytes, found } = doWork(work);
+  if (garbageBytes >= collectedBytesMin) collectGarbage();
   // Small buffers are part of Node's pool, which stays in this thread.
   if (!('bytes' in found) || found.bytes.length <= Buffer.poolSize) return found;
   return move({ [transferableSymbol]: [found.bytes.buffer], [valueSymbol]: found });
 }
 
 /** A separate function, so that everything it made is garbage when it has returned. */
-function doWork(work: AnswerWork): { parsedBytes: number; found: AnswerFound } {
+function doWork(work: AnswerWork): { garbageBytes: number; found: AnswerFound } {
   const bytes = joined(work.blocks);
   if (work.step === 'measure') {
-    return { parsedBytes: 0, found: { kind: 'measured', bytes, cost: costToRead(bytes, work) } };
+    return { garbageBytes: 0, found: { kind: 'measured', bytes, cost: costToRead(bytes, work) } };
   }
   const { status, memberBytesMax } = work;
   const { provider: id, ...sent } = work;
@@ -59,9 +59,9 @@ function doWork(work: AnswerWork): { parsedBytes: number; found: AnswerFound } {
   if (!translation) throw new Error(`the provider ${id} has no ${sent.operation} operation`);
   const call = toCall(sent);
   const found = readBody({ bytes, status, memberBytesMax, translation, call });
-  const leavesGarbage =
-    isParsed({ call, translation }, bytes.length) || (found.kind === 'answer' && found.bytes !== bytes);
-  return { parsedBytes: leavesGarbage ? bytes.length : 0, found };
+  const isMovedOut = found.kind === 'answer' && found.bytes === bytes;
+  const leavesGarbage = !isMovedOut || isParsed({ call, translation }, bytes.length);
+  return { garbageBytes: leavesGarbage ? bytes.length : 0, found };
 }
 
 function toCall({ operation, model, stream, includeUsage, strict, request }: Omit<SentCall, 'provider'>): Call {
