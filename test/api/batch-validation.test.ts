@@ -195,6 +195,15 @@ describe.each(sdks)('$name', (sdk) => {
     expect(errors.length).toBeGreaterThanOrEqual(lines.length - 1);
   });
 
+  test('with on_invalid_line, a line with more values than a live call accepts fails without being parsed', async () => {
+    const gateway_options = { on_invalid_line: 'fail_line' };
+    const metadata = Array.from({ length: 1_000_000 }, () => ({}));
+    const input = [chatLine('a'), chatLine('huge', { metadata })];
+    const batch = await runBatch(sdk, client, input, { gateway_options } as never);
+    const { errors } = await resultsOf(client, batch);
+    expect(errors).toMatchObject([{ custom_id: 'huge', response: { body: { error: { code: 'json_too_complex' } } } }]);
+  });
+
   test('with on_invalid_line, a line without an ID still fails the batch', async () => {
     const gateway_options = { on_invalid_line: 'fail_line' };
     const input = [chatLine('a'), without('custom_id')];

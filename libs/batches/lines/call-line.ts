@@ -18,6 +18,8 @@ import {
 import { isOutage, type RetryPolicy } from '#libs/calls/retry.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
+import { defaultJsonBodyLimits } from '#libs/http/bodies/json-body.ts';
+import { parseJsonBytes } from '#libs/http/bodies/parse-json-bytes.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { toAbortSignal, type CallSignal } from '#libs/kernel/call-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -331,14 +333,15 @@ function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null 
   }
 }
 
-/** Returns the refusal of a line whose body validation has left to its call. null: it is a valid request. */
+/** Returns the error of a line whose body was not checked by validation; null if the body is valid. */
 function requestRefusal(endpoint: BatchEndpoint, operation: Operation, bytes: Buffer): GatewayError | null {
-  const body = JSON.parse(bytes.toString()) as Record<string, unknown>;
-  if (namesPrompt(body, endpoint)) return boundsRefusal(operation, bytes);
-  const streamed = checkStream(body, endpoint);
-  if (streamed !== null)
-    return new GatewayError('invalid_request', streamed.code, streamed.message, { param: 'stream' });
   try {
+    // With the limits of a live call, because this blocks the event loop.
+    const body = parseJsonBytes(bytes, defaultJsonBodyLimits, null) as Record<string, unknown>;
+    if (namesPrompt(body, endpoint)) return boundsRefusal(operation, bytes);
+    const streamed = checkStream(body, endpoint);
+    if (streamed !== null)
+      return new GatewayError('invalid_request', streamed.code, streamed.message, { param: 'stream' });
     createBodyCheck(endpoint)(body);
     return null;
   } catch (error) {
@@ -346,13 +349,13 @@ function requestRefusal(endpoint: BatchEndpoint, operation: Operation, bytes: Bu
   }
 }
 
-/** The error of such a line that was not called because its target does not exist or cannot be used. */
+/** Returns the error of such a line if it was not called because its target does not exist or cannot be used. */
 function refusedTarget(batch: BatchRow, result: Outcome, attempts: number): GatewayError | null {
   if (result.kind !== 'failed' || attempts > 0 || !failsLinesAlone(batch)) return null;
   return httpStatus(result.error) < 500 ? result.error : null;
 }
 
-/** `refusal`: makes the outcome the same answer as from the live route. */
+/** With a `refusal`, the outcome is the answer that the live route gives to it. */
 function toOutcome(
   result: Outcome,
   requestId: string,
