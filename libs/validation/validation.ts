@@ -59,7 +59,7 @@ export type ValidationInput = {
   unable: ReadonlyMap<string | null, string>;
   /** Prompts that a line can use, by slug and ID. Absent: lines cannot use prompts. */
   prompts?: ReadonlyMap<string, KnownPrompt>;
-  /** Only a line that is not a request with an ID is invalid. Its body is checked when it is called. */
+  /** Leaves out the checks of bodies and models, which then follow when a line is called. Prompts are still checked. */
   withoutBodies?: boolean;
   /** The maximum of requests in the file; null for no limit. */
   linesMax: number | null;

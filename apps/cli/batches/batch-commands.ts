@@ -65,7 +65,10 @@ function addRunCommands(batch: Command): void {
       new Option('--on-budget <what>', 'what to do with lines when a budget is used up').choices(['wait', 'fail']),
     )
     .addOption(
-      new Option('--on-invalid-line <what>', 'what an invalid request ends').choices(['fail_batch', 'fail_line']),
+      new Option('--on-invalid-line <what>', 'whether an invalid request fails the batch or only its line').choices([
+        'fail_batch',
+        'fail_line',
+      ]),
     )
     .option(
       '--priority <number>',

@@ -50,7 +50,7 @@ export type GatewayOptions = {
   metadata?: Record<string, unknown>;
   /** The behaviour of lines when a budget is used up: wait until it is reset (default), or fail. */
   on_budget_exceeded?: 'wait' | 'fail';
-  /** What an invalid request in the input file ends: the batch (default), before it starts, or only its own line. */
+  /** Whether an invalid request fails the whole batch before it starts (default), or only its own line. */
   on_invalid_line?: 'fail_batch' | 'fail_line';
   /** Batches of a workspace with a higher number come first. Default 0. */
   priority?: number;

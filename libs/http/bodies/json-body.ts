@@ -162,7 +162,7 @@ function readPieces(
   return new Promise((resolve, reject) => {
     const reader = new BodyReader({ request, limits, lease, resolve, reject });
     (request as Reading)[readerKey] = reader;
-    request.on('data', onData).on('end', onEnd).on('error', onGone).on('close', onGone);
+    request.on('data', onData).on('end', onEnd).on('error', onClosed).on('close', onClosed);
     if (request.headers.expect !== undefined) response.writeContinue();
   });
 }
@@ -170,20 +170,20 @@ function readPieces(
 const readerKey = Symbol('body reader');
 type Reading = IncomingMessage & { [readerKey]?: BodyReader | undefined };
 
-// Shared by all requests, and never removed: closures and their removal took 1 µs per call.
+// All requests share these listeners, which are never removed. Listeners for each request cost 1 µs per call.
 const onData = function (this: Reading, chunk: Buffer): void {
   this[readerKey]?.take(chunk);
 };
 const onEnd = function (this: Reading): void {
   this[readerKey]?.settle(null);
 };
-const onGone = function (this: Reading): void {
+const onClosed = function (this: Reading): void {
   this[readerKey]?.settle(clientDisconnected());
 };
 
 const deadlines = new Deadlines();
 
-type Reader = {
+type BodyReaderOptions = {
   request: Reading;
   limits: JsonBodyLimits;
   lease: MemoryLease | null;
@@ -193,7 +193,7 @@ type Reader = {
 
 /** Collects the pieces of a body. */
 class BodyReader {
-  readonly #made: Reader;
+  readonly #options: BodyReaderOptions;
   readonly #pieces: BodyPieces;
   readonly #announcedBytes: number;
   readonly #deadline = new Deadline(deadlines, this);
@@ -201,10 +201,10 @@ class BodyReader {
   #resumption: NodeJS.Timeout | undefined;
 
   /** Throws the errors of `charge`. */
-  constructor(made: Reader) {
-    const { request, lease, limits } = made;
+  constructor(options: BodyReaderOptions) {
+    const { request, lease, limits } = options;
     const announcedBytes = Number(request.headers['content-length'] ?? 0);
-    this.#made = made;
+    this.#options = options;
     this.#announcedBytes = announcedBytes;
     this.#pieces = new BodyPieces(announcedBytes);
     // Larger bodies are charged as they arrive, so that an announced size alone does not exclude others.
@@ -215,7 +215,7 @@ class BodyReader {
   }
 
   take(chunk: Buffer): void {
-    const { request, limits, lease } = this.#made;
+    const { request, limits, lease } = this.#options;
     const sizeBytes = this.#pieces.sizeBytes + chunk.length;
     if (sizeBytes > limits.sizeBytesMax) return this.settle(bodyTooLarge(limits.sizeBytesMax));
     if (sizeBytes > this.#heldBytes) {
@@ -236,13 +236,13 @@ class BodyReader {
   }
 
   onDeadline(): void {
-    const message = `The request body did not arrive within ${this.#made.limits.timeoutMs} ms.`;
+    const message = `The request body did not arrive within ${this.#options.limits.timeoutMs} ms.`;
     this.settle(new GatewayError('invalid_request', 'request_timeout', message));
   }
 
   /** `error`: null if the whole body has arrived. What happens later has no effect. */
   settle(error: unknown): void {
-    const { request, resolve, reject } = this.#made;
+    const { request, resolve, reject } = this.#options;
     this.#deadline.clear();
     if (this.#resumption !== undefined) clearTimeout(this.#resumption);
     request[readerKey] = undefined;

@@ -198,7 +198,7 @@ function isScalarByte(byte: number): boolean {
   );
 }
 
-/** The bytes that matter inside of a nested value: brackets, and quotes, behind which brackets are text. */
+/** The bytes at which a nested value is examined: brackets, and the quotes of strings, which can contain brackets. */
 const isNesting = new Uint8Array(256);
 for (const byte of [quote, openBrace, closeBrace, openBracket, closeBracket]) isNesting[byte] = 1;
 
@@ -217,7 +217,7 @@ function skipNested(bytes: Buffer, from: number, depthMax: number): number {
     const byte = bytes[at] as number;
     if (isNesting[byte] === 0) {
       if (at < nearEnd || at % 4 !== 3) continue;
-      words ??= wordsOf(bytes);
+      words ??= toWords(bytes);
       at = skipWords(words, at + 1) - 1;
       continue;
     }
@@ -240,8 +240,8 @@ function skipNested(bytes: Buffer, from: number, depthMax: number): number {
   throw malformed(from, 'the bracket that opens here is never closed');
 }
 
-/** The bytes, four at a time; none if they are not aligned. */
-const wordsOf = ({ buffer, byteOffset, length }: Buffer): Int32Array =>
+/** Returns the bytes as words of four; none if they are not aligned. */
+const toWords = ({ buffer, byteOffset, length }: Buffer): Int32Array =>
   byteOffset % 4 === 0 ? new Int32Array(buffer, byteOffset, length >> 2) : new Int32Array(0);
 
 /**

@@ -7,8 +7,8 @@ export type Shown = 'nothing' | 'reasoning' | 'text' | 'other';
 const order: readonly Shown[] = ['nothing', 'reasoning', 'text', 'other'];
 
 /**
- * Joins the streams of several targets, so that a client reads one answer. `read` receives each payload that is sent to the
- * client, until a target is no longer needed to continue it.
+ * Joins the streams of several targets, so that a client reads one answer. As long as another target could continue the
+ * answer, `read` receives each payload that is sent to the client.
  */
 export abstract class StreamJoiner {
   shown: Shown = 'nothing';
