@@ -1,4 +1,3 @@
-import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -9,6 +8,7 @@ import { chatLine, runBatch } from './batch-kit.ts';
 import { postJson } from './scripted-provider.ts';
 import { sdks } from './sdk.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { readFilesBelow } from '#test/read-files-below.ts';
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -264,12 +264,9 @@ test('an export has the recorded bodies where its columns are the request and th
 test('nothing of them lies in the blobs or the database in clear', async () => {
   await record({ bodies: true });
   await made('hidden', say('an unmistakable sentence'));
-  const files = await readdir(path.join(platform.dataDir, 'blobs'), { recursive: true, withFileTypes: true });
-  const contents = await Promise.all(
-    files.filter((file) => file.isFile()).map((file) => readFile(path.join(file.parentPath, file.name), 'latin1')),
-  );
-  expect(contents.length).toBeGreaterThan(0);
-  expect(contents.filter((text) => text.includes('unmistakable'))).toEqual([]);
+  const files = await readFilesBelow(path.join(platform.dataDir, 'blobs'));
+  expect(files.length).toBeGreaterThan(0);
+  expect(files.filter(({ text }) => text.includes('unmistakable'))).toEqual([]);
   const { rows } = await sql<{ row: string }>`
     select to_jsonb(request_log)::text as row from request_log union all select to_jsonb(event)::text from event`.execute(
     platform.database.db,
