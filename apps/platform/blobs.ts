@@ -4,6 +4,7 @@ import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createS3BlobStore } from '#libs/blobs/s3-blob-store.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import type { RowDisk } from '#libs/request-log/write/row-file.ts';
 import type { PlatformConfig } from './platform.ts';
 
 type BlobConfig = Pick<
@@ -23,6 +24,25 @@ export const blobLocation = (config: BlobConfig): string => blobFolder(config) ?
 /** The folder of request-log rows that wait on disk: in the blob folder, or in the data directory if there is none. */
 export const rowFolder = (config: BlobConfig): string =>
   path.join(blobFolder(config) ?? path.resolve(config.SLUICE_DATA_DIR), 'request-log');
+
+/**
+ * Where request-log rows wait on disk. In the blob folder, nothing is written while that is not the one that was opened,
+ * because the rows would be hidden when its volume is back.
+ */
+export const rowDisk = (
+  config: BlobConfig,
+  blobs: Pick<BlobStore, 'findId' | 'storeId'>,
+): Omit<RowDisk, 'bytesMax'> => ({
+  folder: rowFolder(config),
+  ...(blobFolder(config) === null
+    ? {}
+    : {
+        async isThere() {
+          const found = await blobs.findId();
+          return found !== null && found === (await blobs.storeId());
+        },
+      }),
+});
 
 /** Room for both result files of a batch, next to lines and answers. */
 const memoryBytesMin = 67_108_864;

@@ -23,7 +23,7 @@ import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuit
 import { createTraffic } from '#libs/calls/protect/traffic/traffic.ts';
 import type { AccessSnapshotOptions } from '#libs/snapshot/access-snapshot.ts';
 import { createAccess } from './access.ts';
-import { openBlobs, rowFolder } from './blobs.ts';
+import { openBlobs, rowDisk } from './blobs.ts';
 import { createJobSpans } from './operations/job-spans.ts';
 import { allQueues } from './queues.ts';
 import { recordStart } from './operations/record-start.ts';
@@ -104,7 +104,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     logger,
   );
   const callMetrics = createCallMetrics();
-  const requestLog = composeRequestLog(config, app.name, { db, pool, callMetrics }, logger);
+  const requestLog = composeRequestLog(config, app.name, { db, pool, blobs, callMetrics }, logger);
   const files = createFiles({ db, eventLog, blobs });
   const wait = createDatabaseWait({ ...addresses, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
@@ -198,7 +198,7 @@ function createCapacityCheck(): () => boolean {
 const composeRequestLog = (
   config: PlatformConfig,
   app: string,
-  { db, pool, callMetrics }: Pick<Platform, 'db' | 'pool' | 'callMetrics'>,
+  { db, pool, blobs, callMetrics }: Pick<Platform, 'db' | 'pool' | 'blobs' | 'callMetrics'>,
   logger: Logger,
 ): RequestLog =>
   createRequestLog({
@@ -212,7 +212,7 @@ const composeRequestLog = (
     disk:
       config.SLUICE_REQUEST_LOG_DISK === 0
         ? undefined
-        : { folder: rowFolder(config), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
+        : { ...rowDisk(config, blobs), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
   });
 
 /** Prepares the database before anything reads a table. If several processes start together, one migrates and the others wait. */

@@ -8,7 +8,7 @@ import { createCopyRows, type CopyRows } from './copy-rows.ts';
 import { createGroupSchedule, type GroupOptions } from './group-schedule.ts';
 import { createGroupWriter, logLostRows } from './group-writer.ts';
 import { createInsertRows, type WriteRows } from './insert-rows.ts';
-import { createRowFile } from './row-file.ts';
+import { createRowFile, type RowDisk } from './row-file.ts';
 import { createWaitingRows } from './waiting-rows.ts';
 
 export type DeliveryStats = {
@@ -31,11 +31,10 @@ export type DeliveryDeps = GroupOptions & {
   pool: Pool;
   logger: Logger;
   /**
-   * The folder for rows that wait on disk while the database is unavailable, up to `bytesMax`, so that they survive a
-   * kill of the process. Processes that write to the same database can share the folder. Default: rows wait in memory
-   * only.
+   * Where rows wait while the database is unavailable, so that they survive a kill of the process. Default: rows wait in
+   * memory only.
    */
-  disk?: { folder: string; bytesMax: number } | undefined;
+  disk?: RowDisk | undefined;
   /** Rows in memory before `isFull`: 20,000 take about 20 MB. Absent: only `queueBytesMax` applies. */
   queueRowsMax?: number;
   /** The limit for their memory, in case metadata is large. Default 64 MiB. */

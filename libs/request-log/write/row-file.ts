@@ -27,6 +27,12 @@ export type RowFile = {
   close(): Promise<void>;
 };
 
+/**
+ * A folder for rows that wait, up to `bytesMax`. It is created, and processes that write to the same database can share
+ * it. `isThere`: false while nothing must be written there, because its volume is unavailable.
+ */
+export type RowDisk = { folder: string; bytesMax: number; isThere?: () => Promise<boolean> };
+
 type Frame = { at: number; sizeBytes: number; rows: number };
 
 export const rowFileSuffix = '.rows';
@@ -35,14 +41,9 @@ export const frameHeadBytes = 4;
 /** The maximum bytes of one write. */
 const pieceBytes = 4_194_304;
 
-/** The file of one process in `folder`, which is created. The file is only opened when rows are appended. */
-export function createRowFile(options: {
-  folder: string;
-  processId: string;
-  bytesMax: number;
-  logger: Logger;
-}): RowFile {
-  const { folder, processId, bytesMax, logger } = options;
+/** The file of one process. It is only opened when rows are appended. */
+export function createRowFile(options: RowDisk & { processId: string; logger: Logger }): RowFile {
+  const { folder, processId, bytesMax, isThere, logger } = options;
   const file = path.join(folder, `${processId}${rowFileSuffix}`);
   let handle: FileHandle | undefined;
   let frames: Frame[] = [];
@@ -51,6 +52,7 @@ export function createRowFile(options: {
   let isRefused = false;
 
   const openFile = async (): Promise<FileHandle> => {
+    if ((await isThere?.()) === false) throw new Error(`the volume of ${folder} is unavailable`);
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const opened = await open(file, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o600);
     // The name has to survive a power failure too.
