@@ -1119,6 +1119,8 @@ create table siem_cursor (
   epoch integer not null,
   transaction_id xid8 not null,
   position bigint not null,
+  -- The next event is a seal of calls, and their records up to this one were sent. Null: none.
+  sent_call uuid,
   -- Increases with each attempt. Only the process of the newest one moves the cursor.
   claims bigint not null default 0,
   -- During an attempt: when it is repeated if its worker is lost.

@@ -31,7 +31,7 @@ import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { continueReplay, replaysToContinue } from '#libs/replays/replay-jobs.ts';
 import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { createOutputChecker, type OutputChecker } from '#libs/validation/outputs/output-checker.ts';
-import { createEventPusher } from '#libs/resources/siem/push-events.ts';
+import { createEventPusher } from '#libs/siem/push-events.ts';
 import { createDeliverySender } from '#libs/resources/webhooks/send-deliveries.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';

@@ -2,8 +2,9 @@ import { z } from 'zod';
 import { text } from './scalars.ts';
 
 const types = z.enum(['https', 'splunk_hec', 'syslog', 'folder']);
-const formats = z.enum(['sluice', 'cloudevents', 'ocsf']);
+const formats = z.enum(['sluice', 'cloudevents', 'ocsf', 'opentelemetry']);
 const selections = z.enum(['all', 'audit', 'refusals']);
+const callSelections = z.enum(['none', 'refused', 'all']);
 
 /** Members of the body of POST /siem-destinations. */
 export const siemDestinationFields = {
@@ -22,11 +23,20 @@ export const siemDestinationFields = {
     ),
   format: formats
     .default('sluice')
-    .describe('How an event is written: as in `GET /v1/events`, as a CloudEvent 1.0, or as an OCSF 1.3.0 event.'),
+    .describe(
+      'How an event is written: as in `GET /v1/events`, as a CloudEvent 1.0, as an OCSF 1.3.0 event, or as a log record of ' +
+        'OpenTelemetry.',
+    ),
   events: selections
     .default('all')
     .describe(
       '`audit` leaves out the steps of batches that workers record. `refusals`: rejected requests and sign-ins, and failed guardrails.',
+    ),
+  calls: callSelections
+    .default('none')
+    .describe(
+      'Which records of live calls are sent, when they are sealed: none, those that Sluice refused or a guardrail failed, ' +
+        'or all.',
     ),
   token: text({ min: 1, max: 4_096 })
     .optional()
@@ -56,6 +66,7 @@ export const SiemDestinationObject = z.object({
   url: z.string().nullable(),
   format: formats,
   events: selections,
+  calls: callSelections,
   has_token: z.boolean(),
   ca: z.string().nullable(),
   enabled: z.boolean(),

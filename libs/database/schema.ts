@@ -412,13 +412,14 @@ export type WebhookDeliveryTable = {
   delivered_at: Date | null;
 };
 
-/** How far events were pushed to a SIEM destination (libs/resources/siem). Primary data, not derived from events. */
+/** How far events were pushed to a SIEM destination (libs/siem). Primary data, not derived from events. */
 type SiemCursorTable = {
   destination_id: string;
   workspace_id: string;
   epoch: number;
   transaction_id: string;
   position: number;
+  sent_call: string | null;
   claims: Generated<number>;
   next_attempt_at: Generated<Date>;
   failures: Generated<number>;

@@ -3,11 +3,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { EventObject } from '#libs/contracts/logs/events.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { sealCalls } from '#libs/request-log/seal/seal-calls.ts';
 import { insertEventSql } from '#test/insert-event.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { asker, type Ask } from './people-kit.ts';
-import { startHttpsReceiver, startSyslogReceiver, type Receiver } from './siem-receiver.ts';
+import { startHttpsReceiver, startSyslogReceiver, type Received, type Receiver } from './siem-receiver.ts';
 
 // Events are pushed to servers with a private certificate. Retries are made due at once.
 
@@ -189,6 +192,106 @@ test("the organisation's folder gets the events of all workspaces, one on each l
   await ask('DELETE', `/siem-destinations/${destination.id}`);
   const own = await ask('POST', '/siem-destinations', { name: 'own', type: 'folder' }, workspace.key);
   expect(own).toMatchObject({ status: 403, body: { error: { code: 'organisation_key_required' } } });
+});
+
+/** Makes calls, one after the other, and returns their status. */
+async function call(model: string, count = 1): Promise<number[]> {
+  const statuses: number[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const answer = await fetch(`${platform.baseUrl}/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${workspace.key}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Say hello.' }] }),
+    });
+    await answer.text();
+    statuses.push(answer.status);
+  }
+  return statuses;
+}
+
+const denying = {
+  input_guardrails: [
+    { deny: true, checks: [{ id: 'default.contains', parameters: { words: ['hello'], operator: 'none' } }] },
+  ],
+};
+
+/** Seals the calls of all workspaces when this many of the workspace are recorded. */
+async function seal(calls: number): Promise<void> {
+  const { db } = platform.database;
+  const recorded = async () =>
+    (await db.selectFrom('request_log_row').select('id').where('workspace_id', '=', workspace.id).execute()).length;
+  await eventually(recorded, (count) => count === calls);
+  const logger = createLogger({ name: 'test', level: 'silent' });
+  await sealCalls({ db, eventLog: createEventLog(db), logger });
+}
+
+test('records of calls come in order before the event that seals them, and a refused page repeats none', async () => {
+  const receiver = await startHttpsReceiver();
+  const { url, ca } = receiver;
+  const destination = await createDestination({ type: 'https', url, ca, calls: 'all' });
+  const without = await startHttpsReceiver();
+  await createDestination({ type: 'https', url: without.url, ca });
+  await caughtUp(destination);
+  await Promise.all(Array.from({ length: 4 }, () => call('@simulator/sim-small', 70)));
+  const accepted: Received[] = [];
+  let refusals = 0;
+  receiver.answer((request) => {
+    // The page after the first one with records.
+    if (accepted.length === 1 && refusals === 0) {
+      refusals += 1;
+      return 503;
+    }
+    accepted.push(request);
+    return 200;
+  });
+  await seal(280);
+  await failed(destination);
+  await makeDue(destination);
+  const lines = await eventually(
+    () => linesOf({ requests: accepted }),
+    (found) => found.some(({ type }) => type === 'request_log.calls_sealed'),
+  );
+  const listed = await ask('GET', `/logs?limit=100&workspace_id=${workspace.id}`);
+  // The name of a key is that of today, and not a part of the record.
+  const [{ api_key_name: _name, ...newest } = { api_key_name: '' }] = listed.body.data as unknown as {
+    api_key_name: string;
+  }[];
+  const records = lines.filter(({ object }) => (object as string) === 'log');
+  expect(records).toHaveLength(280);
+  expect(records.map(({ id }) => id)).toEqual([...new Set(records.map(({ id }) => id))].toSorted());
+  expect(records.at(-1)).toEqual({ ...newest, workspace_id: workspace.id });
+  expect(lines.at(-1)).toMatchObject({ type: 'request_log.calls_sealed', data: { records: 280 } });
+  const events = await eventually(
+    () => linesOf(without),
+    (found) => found.some(({ type }) => type === 'request_log.calls_sealed'),
+  );
+  expect(events.filter(({ object }) => object !== 'event')).toEqual([]);
+});
+
+test('a destination for refused calls gets those that Sluice refused or a guardrail failed', async () => {
+  const receiver = await startHttpsReceiver();
+  const { url, ca } = receiver;
+  const form = { events: 'refusals', format: 'cloudevents', calls: 'refused' };
+  const destination = await createDestination({ type: 'https', url, ca, ...form });
+  expect(await call('@simulator/sim-small', 3)).toEqual([200, 200, 200]);
+  expect(await call('@simulator/sim-fault-400')).toEqual([400]);
+  await ask('POST', '/configs', { name: 'denying', slug: 'denying', config: denying }, workspace.key);
+  const answer = await fetch(`${platform.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${workspace.key}`,
+      'content-type': 'application/json',
+      'x-gateway-config': 'denying',
+    },
+    body: JSON.stringify({ model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Say hello.' }] }),
+  });
+  expect(answer.status).toBe(446);
+  await seal(5);
+  await caughtUp(destination);
+  const sent = receiver.requests.flatMap(({ body }) => JSON.parse(body) as { type: string; data: object }[]);
+  const calls = sent.filter(({ type }) => type.startsWith('sluice.call.'));
+  expect(calls).toMatchObject([{ type: 'sluice.call.refused', data: { object: 'log', status: 446 } }]);
+  expect(sent.filter(({ type }) => type === 'sluice.request_log.calls_sealed')).toEqual([]);
 });
 
 test('a workspace does not see the destinations of others and of the organisation', async () => {

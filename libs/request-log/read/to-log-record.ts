@@ -1,13 +1,14 @@
 import type { ColumnMembers, LogRecord } from '#libs/contracts/logs/logs.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
-import { columnList } from '../columns.ts';
+import { columnList, type RequestLogTable } from '../columns.ts';
 import { getVersionedPath } from '../record/imported-call.ts';
 import { classifyCallOutcome } from '../row/call-outcome.ts';
 import { getLogUuidTime, toLogId } from '../row/log-id.ts';
-import type { LogListRow } from './read-log.ts';
+
+type ShownRow = Omit<RequestLogTable, 'recorded_on' | 'bodies_blob'>;
 
 /** A row of the log as the API shows it. */
-export function toLogRecord(row: LogListRow): LogRecord {
+export function toLogRecord(row: ShownRow): LogRecord {
   const { duration_ms, upstream_ms, config_id } = row;
   const usage = toMembers(row, 'usage');
   return {
@@ -23,10 +24,10 @@ export function toLogRecord(row: LogListRow): LogRecord {
   };
 }
 
-function toMembers<Place extends keyof ColumnMembers>(row: LogListRow, place: Place): ColumnMembers[Place] {
+function toMembers<Place extends keyof ColumnMembers>(row: ShownRow, place: Place): ColumnMembers[Place] {
   const members = columnList.flatMap(([name, { type, shown }]) => {
     if (shown === undefined || (shown.in ?? 'record') !== place) return [];
-    const value = row[name];
+    const value = row[name as keyof ShownRow];
     if (value instanceof Date) return [[shown.name ?? name, value.toISOString()]];
     return [[shown.name ?? name, type === 'cents' && typeof value === 'string' ? toDollars(value) : value]];
   });
@@ -34,5 +35,5 @@ function toMembers<Place extends keyof ColumnMembers>(row: LogListRow, place: Pl
 }
 
 /** The path; for a call that was made elsewhere, the path of its URL. */
-const pathOf = ({ kind, path }: LogListRow): string =>
+const pathOf = ({ kind, path }: ShownRow): string =>
   kind === 'imported' && URL.canParse(path) ? getVersionedPath(new URL(path)) : path;

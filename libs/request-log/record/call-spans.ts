@@ -26,6 +26,9 @@ export type CallSpans = {
   attempts: EndedSpan[];
 };
 
+/** The columns of a record from which the attributes of its call follow. */
+export type CallColumns = Omit<RequestLogEntry, 'bodies_blob'>;
+
 /** The names of operations in the semantic conventions for generative AI. Other operations have our own names. */
 const operationNames: Readonly<Record<string, string>> = {
   chat: 'chat',
@@ -63,24 +66,31 @@ export function toCallSpans({ call, requestId, end }: LoggedCall, entry: Request
   const startMs = entry.started_at.getTime();
   const all = listAttempts(call, end);
   const first = Math.max(0, all.length - attemptsMax);
-  const operation = operationNames[entry.operation] ?? entry.operation;
+  const operation = toOperationName(entry);
   return {
     call: {
       spanId: callSpanId(requestId),
-      name: entry.model === null ? operation : `${operation} ${entry.model}`,
+      name: toCallName(entry),
       kind: entry.kind === 'live' ? 'server' : 'internal',
       startMs,
       endMs: startMs + entry.duration_ms,
-      attributes: attributesOf(entry, operation),
+      attributes: toCallAttributes(entry),
       error: getFailureCode(entry.status, entry.error_code),
     },
     attempts: all.slice(first).map((attempt, index) => toAttemptSpan(requestId, operation, attempt, first + index)),
   };
 }
 
-function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes {
+const toOperationName = ({ operation }: CallColumns): string => operationNames[operation] ?? operation;
+
+/** The operation and the model of a call. */
+export const toCallName = (entry: CallColumns): string =>
+  entry.model === null ? toOperationName(entry) : `${toOperationName(entry)} ${entry.model}`;
+
+/** The attributes of a call, by the same conventions. */
+export function toCallAttributes(entry: CallColumns): SpanAttributes {
   const attributes: SpanAttributes = {
-    'gen_ai.operation.name': operation,
+    'gen_ai.operation.name': toOperationName(entry),
     'sluice.request_id': entry.request_id,
     'sluice.workspace_id': entry.workspace_id,
     'sluice.kind': entry.kind,

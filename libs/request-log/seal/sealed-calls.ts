@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
@@ -67,13 +67,17 @@ export function toSealedRecord(row: SealedRow): Record<string, unknown> {
 export const toLeaf = (row: SealedRow): Buffer => Buffer.from(canonicalJson(toSealedRecord(row)));
 
 /** Rows that are read together. Reading and hashing them takes about ten milliseconds. */
-const pageRows = 500;
+const defaultPageRows = 500;
 
-/** The rows of a seal that exist, in the order of its leaves. */
+/** A part of the rows of a seal: those after a row, by its UUID, and those that a condition selects. */
+type SealedPart = { after?: string | null; only?: RawBuilder<boolean>; pageRows?: number };
+
+/** The rows of a seal that exist, in the order of its leaves. A page can be empty. */
 export async function* readSealedRows(
   db: Kysely<Database>,
   workspaceId: string,
   { first_id, last_id, processes }: Pick<CallsSealed, 'first_id' | 'last_id' | 'processes'>,
+  { after: start = null, only = sql`true`, pageRows = defaultPageRows }: SealedPart = {},
 ): AsyncGenerator<SealedRow[]> {
   const ranges = processes.map(
     (each) => sql`(process_id = ${each.process_id} and sequence between ${each.first} and ${each.last})`,
@@ -81,8 +85,8 @@ export async function* readSealedRows(
   const isInside = sql<boolean>`(${sql.join(ranges, sql` or `)})`;
   const [first = '', last = ''] = [fromLogId(first_id), fromLogId(last_id)];
   for (const { day } of await listLogDays(db)) {
-    if (day < toDay(first) || day > toDay(last)) continue;
-    for (let after: string | null = null; ;) {
+    if (day < toDay(start ?? first) || day > toDay(last)) continue;
+    for (let after = start; ;) {
       const rows: SealedRow[] = await db
         .selectFrom('request_log_row')
         .select(sealedColumns)
@@ -92,6 +96,7 @@ export async function* readSealedRows(
         .where('id', '<=', last)
         .where('kind', '<>', 'batch')
         .where(isInside)
+        .where(only)
         .orderBy('id')
         .limit(pageRows)
         .execute();

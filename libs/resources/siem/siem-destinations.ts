@@ -9,7 +9,7 @@ import { readProgress } from './siem-progress.ts';
 /** The maximum number of destinations in a workspace, and of the organisation. */
 const destinationsMax = 5;
 
-/** A system that events are pushed to (push-events.ts), beginning with the one that created it. */
+/** A system that events are pushed to (libs/siem), beginning with the one that created it. */
 export const siemDestinationKind = defineKind<typeof siemDestinationFields, SiemDestinationData>({
   noun: 'siem_destination',
   idPrefix: 'siem_',
@@ -78,6 +78,7 @@ export const siemDestinationKind = defineKind<typeof siemDestinationFields, Siem
     url: data.url ?? null,
     format: data.format,
     events: data.events,
+    calls: data.calls,
     has_token: (data.secret_id ?? null) !== null,
     ca: data.ca ?? null,
     enabled: data.enabled,

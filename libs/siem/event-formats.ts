@@ -1,14 +1,16 @@
 import { hostname } from 'node:os';
 import type { EventObject } from '#libs/contracts/logs/events.ts';
-import { toOcsfEvent } from './ocsf-event.ts';
-import type { SiemDestinationData } from './siem-destination-data.ts';
+import { joinOtlpRecords, toOtlpRecord } from './otlp-record.ts';
+import type { SiemDestinationData } from '#libs/resources/siem/siem-destination-data.ts';
+import type { SiemItem } from './siem-item.ts';
 
 type Form = Pick<SiemDestinationData, 'type' | 'format'>;
 
-const formats: Readonly<Record<SiemDestinationData['format'], (event: EventObject) => object>> = {
-  sluice: (event) => event,
+const formats: Readonly<Record<SiemDestinationData['format'], (item: SiemItem) => object>> = {
+  sluice: ({ data }) => data,
   cloudevents: toCloudEvent,
-  ocsf: toOcsfEvent,
+  ocsf: (item) => item.toOcsf(),
+  opentelemetry: toOtlpRecord,
 };
 
 const isRefusal = (type: string): boolean => /\.(?:refused|request_refused|guardrail_failed)$/.test(type);
@@ -22,17 +24,19 @@ export function isWanted(
   return events === 'all' || actor.type !== 'system' || actor.id !== 'worker';
 }
 
-/** An event as a destination gets it: one item of a page. */
-export function encodeEvent({ type, format }: Form, event: EventObject): string {
-  const formatted = formats[format](event);
-  if (type === 'splunk_hec') return JSON.stringify(toHecEvent(event, format, formatted));
+/** An item as a destination gets it: a part of a page. */
+export function encodeItem({ type, format }: Form, item: SiemItem): string {
+  const formatted = formats[format](item);
+  if (type === 'splunk_hec') return JSON.stringify(toHecEvent(item, format, formatted));
   const json = JSON.stringify(formatted);
-  return type === 'syslog' ? toSyslogFrame(event, json) : json;
+  return type === 'syslog' ? toSyslogFrame(item, json) : json;
 }
 
 /** The body or bytes for several items, and the media type of the body. */
 export function joinItems({ type, format }: Form, items: readonly string[]): { text: string; contentType: string } {
   if (type === 'syslog') return { text: items.join(''), contentType: '' };
+  if (format === 'opentelemetry' && type !== 'splunk_hec')
+    return { text: `${joinOtlpRecords(items)}\n`, contentType: 'application/json' };
   if (type === 'https' && format === 'cloudevents')
     return { text: `[${items.join(',')}]`, contentType: 'application/cloudevents-batch+json' };
   const contentType = type === 'splunk_hec' ? 'application/json' : 'application/x-ndjson';
@@ -40,19 +44,19 @@ export function joinItems({ type, format }: Form, items: readonly string[]): { t
 }
 
 /**
- * An event in the JSON format of CloudEvents 1.0.2 (https://github.com/cloudevents/spec/tree/v1.0.2):
+ * An item in the JSON format of CloudEvents 1.0.2 (https://github.com/cloudevents/spec/tree/v1.0.2):
  * `id`, `source`, `specversion` and `type` are required, and `source` with `id` identifies the event.
  */
-function toCloudEvent(event: EventObject): object {
+function toCloudEvent({ id, type, workspaceId, subject, time, data }: SiemItem): object {
   return {
     specversion: '1.0',
-    id: event.id,
-    source: `/workspaces/${event.workspace_id}`,
-    type: `sluice.${event.type}`,
-    subject: event.stream,
-    time: event.recorded_at,
+    id,
+    source: `/workspaces/${workspaceId}`,
+    type: `sluice.${type}`,
+    subject,
+    time,
     datacontenttype: 'application/json',
-    data: event,
+    data,
   };
 }
 
@@ -61,8 +65,8 @@ function toCloudEvent(event: EventObject): object {
  * (https://docs.splunk.com/Documentation/Splunk/latest/Data/FormateventsforHTTPEventCollector): `event` is required, and
  * `time` is in seconds.
  */
-const toHecEvent = (event: EventObject, format: string, formatted: object): object => ({
-  time: Date.parse(event.recorded_at) / 1_000,
+const toHecEvent = ({ time }: SiemItem, format: string, formatted: object): object => ({
+  time: Date.parse(time) / 1_000,
   source: 'sluice',
   sourcetype: `sluice:${format}`,
   event: formatted,
@@ -82,8 +86,8 @@ const host =
  * its limit of 32 characters. The JSON has only ASCII characters: a UTF-8 message would have to begin with a byte order mark,
  * which parsers of JSON reject.
  */
-function toSyslogFrame({ type, recorded_at }: Pick<EventObject, 'type' | 'recorded_at'>, json: string): string {
+function toSyslogFrame({ type, time }: Pick<SiemItem, 'type' | 'time'>, json: string): string {
   const ascii = json.replaceAll(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  const message = `<${priority(type)}>1 ${recorded_at} ${host} sluice - ${type.slice(0, 32)} - ${ascii}`;
+  const message = `<${priority(type)}>1 ${time} ${host} sluice - ${type.slice(0, 32)} - ${ascii}`;
   return `${message.length} ${message}`;
 }

@@ -7,16 +7,10 @@ import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
 import { readRetryAfter } from '#libs/calls/retry-waits.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { SiemDestination } from '#libs/resources/siem/siem-cursor.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { joinItems } from './event-formats.ts';
-import { toServerUrl, type SiemDestinationData } from './siem-destination-data.ts';
-
-export type SiemDestination = {
-  id: string;
-  workspaceId: string;
-  data: SiemDestinationData;
-  token: Secret | undefined;
-};
+import { toServerUrl, type SiemDestinationData } from '#libs/resources/siem/siem-destination-data.ts';
 
 /** A page that was not accepted. Its message contains no secret and no text of the receiver. */
 export class NotAcceptedError extends Error {

@@ -1,4 +1,5 @@
 import type { EventObject } from '#libs/contracts/logs/events.ts';
+import type { LogRecord } from '#libs/contracts/logs/logs.ts';
 import { version } from '#libs/kernel/version.ts';
 
 /** The version of the Open Cybersecurity Schema Framework (https://schema.ocsf.io/1.3.0/). */
@@ -41,6 +42,47 @@ export function toOcsfEvent(event: EventObject): object {
     src_endpoint: from === undefined ? { svc_name: 'sluice' } : { ip: from },
     ...members,
     unmapped: event,
+  };
+}
+
+/** The record of a call, as `GET /v1/logs` shows it, with its workspace. */
+export type CallObject = LogRecord & { workspace_id: string };
+
+/**
+ * The record of a call in OCSF 1.3.0, as API Activity (6003), with what that class requires. `unmapped` is the record as in
+ * `GET /v1/logs`. The address of the caller is not recorded.
+ */
+export function toOcsfCall(call: CallObject, type: string): object {
+  const hasSucceeded = call.outcome === 'succeeded';
+  return {
+    category_uid: 6,
+    class_uid: 6003,
+    activity_id: other,
+    activity_name: call.operation,
+    type_uid: 6003 * 100 + other,
+    time: Date.parse(call.created_at),
+    duration: Math.round(call.duration_ms),
+    severity_id: hasSucceeded ? 1 : 2,
+    status_id: hasSucceeded ? 1 : 2,
+    ...(call.status === null ? {} : { status_code: String(call.status) }),
+    ...(call.error_code === null ? {} : { status_detail: call.error_code }),
+    message: type,
+    metadata: {
+      version: schemaVersion,
+      product: { name: 'Sluice', vendor_name: 'Sluice', version },
+      uid: call.id,
+      event_code: type,
+      correlation_uid: call.trace_id,
+    },
+    actor: { user: toCaller(call) },
+    src_endpoint: { svc_name: 'sluice' },
+    api: {
+      operation: call.operation,
+      service,
+      request: { uid: call.request_id },
+      ...(call.status === null ? {} : { response: { code: call.status } }),
+    },
+    unmapped: call,
   };
 }
 
@@ -118,6 +160,17 @@ function toUser({ type, id, principal }: EventObject['metadata']['actor']): obje
     type_id: typeId,
     type: typeName,
     ...(type === 'api_key' ? { credential_uid: id } : {}),
+  };
+}
+
+/** The user of a call, or the key, if it belongs to none; neither is known of imported calls. */
+function toCaller({ user_id: userId, api_key_id: keyId }: CallObject): object {
+  const [typeId, type] = userId === null ? [4, 'Service'] : [1, 'User'];
+  return {
+    uid: userId ?? keyId ?? 'unknown',
+    type_id: typeId,
+    type,
+    ...(keyId === null ? {} : { credential_uid: keyId }),
   };
 }
 

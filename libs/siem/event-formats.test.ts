@@ -1,6 +1,14 @@
 import { describe, expect, test } from 'vitest';
 import type { EventObject } from '#libs/contracts/logs/events.ts';
-import { encodeEvent, isWanted, joinItems } from './event-formats.ts';
+import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
+import { newLogUuid } from '#libs/request-log/row/log-id.ts';
+import type { SealedRow } from '#libs/request-log/seal/sealed-calls.ts';
+import { logEntry } from '#test/log-entry.ts';
+import { encodeItem, isWanted, joinItems } from './event-formats.ts';
+import { toCallItem, toEventItem } from './siem-item.ts';
+
+type Form = Parameters<typeof encodeItem>[0];
+const encodeEvent = (form: Form, one: EventObject): string => encodeItem(form, toEventItem(one));
 
 const key = { type: 'api_key', id: 'key_1', principal: { type: 'user', id: 'user_1', role: 'admin' } };
 
@@ -111,6 +119,74 @@ describe('an OCSF event', () => {
     expect(made(refused)).toMatchObject({ src_endpoint: { ip: '198.51.100.4' }, user: { name: 'unknown' } });
     expect(made(event({ metadata: system }))).toMatchObject({ src_endpoint: { svc_name: 'sluice' } });
   });
+});
+
+/** The record of a call that a guardrail refused. */
+const row: SealedRow = {
+  ...logEntry({
+    model: 'm',
+    status: 446,
+    error_code: 'guardrail_denied',
+    attempts: 0,
+    user_id: 'user_1',
+    key_id: 'key_1',
+  }),
+  id: newLogUuid(Date.parse('2026-11-28T19:00:00.123Z'), 1),
+  sequence: 1,
+  process_id: '0193a000-0000-7000-8000-000000000001',
+};
+
+test('the record of a call is as in GET /v1/logs, with its workspace, in each format', () => {
+  const made = (format: Form['format'], type: Form['type'] = 'folder') =>
+    JSON.parse(encodeItem({ type, format }, toCallItem(row))) as Record<string, unknown>;
+  const record = { ...toLogRecord(row), workspace_id: row.workspace_id };
+  expect(made('sluice')).toEqual(record);
+  expect(made('cloudevents')).toMatchObject({ id: record.id, type: 'sluice.call.refused', data: record });
+  expect(made('sluice', 'splunk_hec')).toMatchObject({ time: Date.parse(record.created_at) / 1_000, event: record });
+  expect(made('ocsf')).toMatchObject({
+    class_uid: 6003,
+    type_uid: 600_399,
+    status_id: 2,
+    status_code: '446',
+    metadata: { uid: record.id, event_code: 'call.refused' },
+    actor: { user: { uid: 'user_1', credential_uid: 'key_1' } },
+    api: { operation: row.operation, response: { code: 446 }, request: { uid: row.request_id } },
+    src_endpoint: { svc_name: 'sluice' },
+    unmapped: record,
+  });
+});
+
+test('a page of OpenTelemetry is a request of OTLP, with the attributes for generative AI', () => {
+  const form = { type: 'https', format: 'opentelemetry' } as const;
+  const items = [toEventItem(event()), toEventItem(refused), toCallItem(row)];
+  const { text, contentType } = joinItems(
+    form,
+    items.map((item) => encodeItem(form, item)),
+  );
+  expect(contentType).toBe('application/json');
+  type Record = { attributes: { key: string; value: { stringValue?: string; intValue?: string } }[] } & {
+    [name: string]: unknown;
+  };
+  const { resourceLogs } = JSON.parse(text) as { resourceLogs: [{ scopeLogs: [{ logRecords: Record[] }] }] };
+  const [created, refusal, call] = resourceLogs[0].scopeLogs[0].logRecords as [Record, Record, Record];
+  expect(created).toMatchObject({
+    timeUnixNano: `${Date.parse(event().recorded_at)}000000`,
+    severityNumber: 9,
+    eventName: 'sluice.config.created',
+    body: { stringValue: JSON.stringify(event()) },
+  });
+  expect(refusal).toMatchObject({ severityNumber: 13 });
+  expect(call).toMatchObject({
+    severityNumber: 13,
+    traceId: expect.stringMatching(/^[0-9a-f]{32}$/) as string,
+    spanId: expect.stringMatching(/^[0-9a-f]{16}$/) as string,
+  });
+  const valueOf = ({ attributes }: Record, name: string) => attributes.find(({ key }) => key === name)?.value;
+  expect(valueOf(created, 'user.id')).toEqual({ stringValue: 'user_1' });
+  expect(valueOf(created, 'client.address')).toEqual({ stringValue: '203.0.113.7' });
+  expect(valueOf(call, 'gen_ai.request.model')).toEqual({ stringValue: 'm' });
+  expect(valueOf(call, 'http.response.status_code')).toEqual({ intValue: '446' });
+  expect(valueOf(call, 'error.type')).toEqual({ stringValue: 'guardrail_denied' });
 });
 
 test('an event of the HTTP Event Collector has its time in seconds', () => {
