@@ -178,6 +178,7 @@ test('a page of OpenTelemetry is a request of OTLP, with the attributes for gene
   expect(refusal).toMatchObject({ severityNumber: 13 });
   expect(call).toMatchObject({
     severityNumber: 13,
+    eventName: 'sluice.call.refused',
     traceId: expect.stringMatching(/^[0-9a-f]{32}$/) as string,
     spanId: expect.stringMatching(/^[0-9a-f]{16}$/) as string,
   });

@@ -14,13 +14,13 @@ const severities = {
 
 /** An item as a LogRecord, whose body is the item as the API shows it. */
 export function toOtlpRecord({ type, time, data, telemetry }: SiemItem): object {
-  const { name, attributes, trace } = telemetry();
+  const { attributes, trace } = telemetry();
   const timeUnixNano = `${Date.parse(time)}000000`;
   return {
     timeUnixNano,
     observedTimeUnixNano: timeUnixNano,
     ...(type.endsWith('refused') || type.endsWith('failed') ? severities.warn : severities.info),
-    eventName: name,
+    eventName: `sluice.${type}`,
     body: { stringValue: JSON.stringify(data) },
     attributes: toAttributes(attributes),
     ...trace,

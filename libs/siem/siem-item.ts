@@ -1,7 +1,7 @@
 import type { EventObject } from '#libs/contracts/logs/events.ts';
 import { callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
-import { toCallAttributes, toCallName, type SpanAttributes } from '#libs/request-log/record/call-spans.ts';
+import { toCallAttributes, type SpanAttributes } from '#libs/request-log/record/call-spans.ts';
 import type { SealedRow } from '#libs/request-log/seal/sealed-calls.ts';
 import { toOcsfCall, toOcsfEvent, type CallObject } from './ocsf-event.ts';
 
@@ -19,7 +19,7 @@ export type SiemItem = {
   data: object;
   toOcsf: () => object;
   /** What a log record of OpenTelemetry has in addition. */
-  telemetry: () => { name: string; attributes: SpanAttributes; trace?: { traceId: string; spanId: string } };
+  telemetry: () => { attributes: SpanAttributes; trace?: { traceId: string; spanId: string } };
 };
 
 export const toEventItem = (event: EventObject): SiemItem => ({
@@ -41,7 +41,7 @@ export const toEventItem = (event: EventObject): SiemItem => ({
       ...(requestId === undefined ? {} : { 'sluice.request_id': requestId }),
       ...(address === undefined ? {} : { 'client.address': address }),
     };
-    return { name: `sluice.${event.type}`, attributes };
+    return { attributes };
   },
 });
 
@@ -57,7 +57,6 @@ export function toCallItem(row: SealedRow): SiemItem {
     data: call,
     toOcsf: () => toOcsfCall(call, type),
     telemetry: () => ({
-      name: toCallName(row),
       attributes: {
         ...toCallAttributes(row),
         'sluice.call_id': call.id,

@@ -70,7 +70,7 @@ export function toCallSpans({ call, requestId, end }: LoggedCall, entry: Request
   return {
     call: {
       spanId: callSpanId(requestId),
-      name: toCallName(entry),
+      name: entry.model === null ? operation : `${operation} ${entry.model}`,
       kind: entry.kind === 'live' ? 'server' : 'internal',
       startMs,
       endMs: startMs + entry.duration_ms,
@@ -82,10 +82,6 @@ export function toCallSpans({ call, requestId, end }: LoggedCall, entry: Request
 }
 
 const toOperationName = ({ operation }: CallColumns): string => operationNames[operation] ?? operation;
-
-/** The operation and the model of a call. */
-export const toCallName = (entry: CallColumns): string =>
-  entry.model === null ? toOperationName(entry) : `${toOperationName(entry)} ${entry.model}`;
 
 /** The attributes of a call, by the same conventions. */
 export function toCallAttributes(entry: CallColumns): SpanAttributes {
