@@ -27,11 +27,18 @@ async function create(batch: Parameters<typeof client.messages.batches.create>[0
   return made;
 }
 
-const ended = (id: string) =>
-  eventually(
-    () => client.messages.batches.retrieve(id),
-    ({ processing_status: status }) => status === 'ended',
+/** Waits for the end. A wait in vain shows what the batch waits for. */
+async function ended(id: string) {
+  const headers = { authorization: `Bearer ${platform.adminKey}` };
+  const { batch } = await eventually(
+    async () => ({
+      batch: await client.messages.batches.retrieve(id),
+      detail: await (await fetch(`${platform.baseUrl}/batches/${id}`, { headers })).json(),
+    }),
+    ({ batch: { processing_status: status } }) => status === 'ended',
   );
+  return batch;
+}
 
 async function resultsOf(id: string): Promise<Record<string, unknown>> {
   const results: Record<string, unknown> = {};
