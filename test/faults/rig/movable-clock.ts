@@ -1,4 +1,5 @@
 import { sql, type Kysely } from 'kysely';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 
 /**
@@ -17,6 +18,8 @@ export async function makeClockMovable(db: Kysely<Database>): Promise<(byMs: num
     execute format('alter database %I set search_path = public, pg_catalog', current_database());
   end $$`.execute(db);
   return async (byMs) => {
+    // Another fault can have stopped Postgres.
+    await retryDuringOutage(() => sql`select`.execute(db), { delayMs: 200 });
     // The trigger of the event log has its own path. It was made by the platform since then.
     await sql`alter function place_event() set search_path = public, pg_catalog`.execute(db);
     await sql`update rig_clock set ahead = ahead + ${`${byMs} milliseconds`}::interval`.execute(db);
