@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { createRunningRoot, hashLeaf, inclusionProof, isIncluded, rootOfHashes } from '#libs/seal/merkle-tree.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { newLogUuid, toLogId } from '../row/log-id.ts';
@@ -88,4 +89,13 @@ test('a leaf has no nulls and no e-mail address of the user, so an erasure leave
   expect(toLeaf(erased)).toEqual(toLeaf(call));
   expect(toSealedRecord(call)).toMatchObject({ user_id: 'user_1', metadata: { team: 'search' }, id: toLogId(row.id) });
   expect(toLeaf(call).toString()).not.toContain('null');
+});
+
+test('a leaf is the canonical JSON of its record', () => {
+  const metadata = { team: 'sëarch', _user: 'ada@example.com', a: 'quote "' };
+  const guardrails = [{ kind: 'input_guardrails', id: 'g', slug: null, version: 1, verdict: 'passed' }];
+  for (const change of [{}, { metadata, guardrails, usage_details: { z: 1, a: 2 }, cost: '0.1' }, { metadata: null }]) {
+    const row = { ...rowAt(1), ...change } as SealedRow;
+    expect(toLeaf(row).toString()).toBe(canonicalJson(toSealedRecord(row)));
+  }
 });

@@ -49,22 +49,30 @@ export type SealedRow = Pick<RequestLogTable, SealedColumn>;
  * The record of a call as it is sealed: the columns that are not null. The e-mail address of the user is left out, so that
  * erasing it leaves every leaf as it was (decision 60); the ID of the user is sealed.
  */
-export function toSealedRecord(row: SealedRow): Record<string, unknown> {
-  const record: Record<string, unknown> = {};
-  for (const name of sealedColumns) {
-    const value = row[name];
-    if (value !== null) record[name] = value;
+export const toSealedRecord = (row: SealedRow): Record<string, unknown> =>
+  Object.fromEntries(
+    sealedColumns.map((name) => [name, sealedValue(row, name)] as const).filter(([, value]) => value !== null),
+  );
+
+/** The names of the columns in canonical order. */
+const names = sealedColumns.toSorted().map((name) => ({ name, json: `${JSON.stringify(name)}:` }));
+
+/** The leaf of a record: its canonical JSON. Written column by column, it takes half the time of `canonicalJson`. */
+export function toLeaf(row: SealedRow): Buffer {
+  let text = '';
+  for (const { name, json } of names) {
+    const value = sealedValue(row, name);
+    if (value !== null) text += `${text === '' ? '{' : ','}${json}${canonicalJson(value)}`;
   }
-  record['id'] = toLogId(row.id);
-  if (row.metadata !== null) {
-    const { _user: _email, ...metadata } = row.metadata;
-    record['metadata'] = metadata;
-  }
-  return record;
+  return Buffer.from(`${text}}`);
 }
 
-/** The leaf of a record. */
-export const toLeaf = (row: SealedRow): Buffer => Buffer.from(canonicalJson(toSealedRecord(row)));
+function sealedValue(row: SealedRow, name: SealedColumn): unknown {
+  if (name === 'id') return toLogId(row.id);
+  if (name !== 'metadata' || row.metadata === null) return row[name];
+  const { _user: _email, ...metadata } = row.metadata;
+  return metadata;
+}
 
 /** Rows that are read together. Reading and hashing them takes about ten milliseconds. */
 const defaultPageRows = 500;
