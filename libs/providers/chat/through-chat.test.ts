@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { jsonValues } from '#test/json-values.ts';
 import { decodeAll, translationCall, upstreamAt } from '#test/translation-call.ts';
 import { findProvider } from '../registry.ts';
 import type { Translation } from '../provider.ts';
@@ -18,7 +19,7 @@ describe('a request', () => {
   const text = fc.string({ minLength: 1 });
   const tool = fc.record({
     name: fc.stringMatching(/^[a-z]{1,8}$/),
-    arguments: fc.dictionary(fc.string(), fc.jsonValue()),
+    arguments: fc.dictionary(fc.string(), jsonValues()),
   });
   const user = fc
     .array(

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { jsonValues } from '#test/json-values.ts';
 import { translationCall } from '#test/translation-call.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeClaudeMessage } from '../anthropic/decode.ts';
@@ -33,7 +34,7 @@ const document = withMark(
     .tuple(documentSource, fc.option(word, { nil: undefined }))
     .map(([source, title]) => ({ type: 'document', source, ...(title === undefined ? {} : { title }) })),
 );
-const input = fc.dictionary(fc.stringMatching(/^[a-z]{1,8}$/), fc.jsonValue({ maxDepth: 2 }), { maxKeys: 3 });
+const input = fc.dictionary(fc.stringMatching(/^[a-z]{1,8}$/), jsonValues({ maxDepth: 2 }), { maxKeys: 3 });
 const signature = fc.stringMatching(/^[A-Za-z0-9+/]{4,40}$/);
 const thought = fc.oneof(
   fc.record({ type: fc.constant('thinking'), thinking: word, signature }),

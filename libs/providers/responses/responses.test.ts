@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { jsonValues } from '#test/json-values.ts';
 import { bytesOf, decodeAll, translationCall, upstreamAt } from '#test/translation-call.ts';
 import { findTranslation } from '../dialects.ts';
 import type { Call, OutboundRequest } from '../provider.ts';
@@ -130,7 +131,7 @@ describe('a request', () => {
   });
 
   const text = fc.string({ minLength: 1 });
-  const arguments_ = fc.dictionary(fc.stringMatching(/^[a-z]{1,8}$/), fc.jsonValue(), { maxKeys: 3 });
+  const arguments_ = fc.dictionary(fc.stringMatching(/^[a-z]{1,8}$/), jsonValues(), { maxKeys: 3 });
   const turn = fc.oneof(
     fc.record({ said: text }),
     fc.record({ answered: text }),
