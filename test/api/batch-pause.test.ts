@@ -14,6 +14,8 @@ let upstream: Upstream;
 let client: Client;
 let calls: string[] = [];
 let isLimited = false;
+/** How long an answer takes. */
+let answerMs = 5;
 
 type Paused = Batch & { paused_at: number | null };
 
@@ -23,7 +25,7 @@ beforeAll(async () => {
     const { messages } = JSON.parse(body.toString()) as { messages: { content: string }[] };
     calls.push(messages[0]?.content ?? '');
     if (isLimited) return reply.json(429, { error: { message: 'Slow down.' } }, { 'retry-after': '60' });
-    await sleep(50);
+    await sleep(answerMs);
     const choices = [{ index: 0, message: { role: 'assistant', content: 'Yes' }, finish_reason: 'stop' }];
     reply.json(200, { id: 'x', object: 'chat.completion', created: 1, model: 'any', choices });
   });
@@ -51,6 +53,8 @@ const waitsOf = async ({ id }: { id: string }): Promise<object[]> =>
 /** Starts a batch, pauses it when it has results, and waits until none of its chunks is running. */
 async function pauseHalfway(): Promise<{ batch: Paused; calls: number }> {
   calls = [];
+  // Two calls at a time take 15 seconds for all lines, so that the pause comes before the end on a slow machine too.
+  answerMs = 300;
   const created = await createBatch(sdk, client, lines);
   const completed = async (): Promise<number> =>
     (await client.batches.retrieve(created.id)).request_counts?.completed ?? 0;
@@ -67,6 +71,7 @@ async function pauseHalfway(): Promise<{ batch: Paused; calls: number }> {
     return [...new Set(rows.map(({ state }) => state))];
   };
   await expect.poll(openStates, patience).toEqual(['ready']);
+  answerMs = 5;
   return { batch, calls: calls.length };
 }
 
