@@ -1119,7 +1119,7 @@ create table siem_cursor (
   epoch integer not null,
   transaction_id xid8 not null,
   position bigint not null,
-  -- The next event is a seal of calls, and their records up to this one were sent. Null: none.
+  -- The last record that was sent of the seal that is the next event. Null: none was.
   sent_call uuid,
   -- Increases with each attempt. Only the process of the newest one moves the cursor.
   claims bigint not null default 0,

@@ -26,22 +26,15 @@ export const rowFolder = (config: BlobConfig): string =>
   path.join(blobFolder(config) ?? path.resolve(config.SLUICE_DATA_DIR), 'request-log');
 
 /**
- * Where request-log rows wait on disk. In the blob folder, nothing is written while that is not the one that was opened,
- * because the rows would be hidden when its volume is back.
+ * Where request-log rows wait on disk. They are only written to the blob folder while its volume is mounted. Otherwise they
+ * would be hidden once it is mounted again.
  */
 export const rowDisk = (
   config: BlobConfig,
-  blobs: Pick<BlobStore, 'findId' | 'storeId'>,
+  { isAvailable }: Pick<BlobStore, 'isAvailable'>,
 ): Omit<RowDisk, 'bytesMax'> => ({
   folder: rowFolder(config),
-  ...(blobFolder(config) === null
-    ? {}
-    : {
-        async isThere() {
-          const found = await blobs.findId();
-          return found !== null && found === (await blobs.storeId());
-        },
-      }),
+  ...(blobFolder(config) === null ? {} : { isAvailable }),
 });
 
 /** Room for both result files of a batch, next to lines and answers. */

@@ -46,6 +46,8 @@ export interface BlobStore {
    * stores never share a database.
    */
   storeId(): Promise<string>;
+  /** False while the store is missing, or is not the one that was opened, because its volume was unmounted or replaced. */
+  isAvailable(): Promise<boolean>;
   openWriter(options?: { sizeBytesMax?: number }): Promise<BlobWriter>;
   /**
    * Writes a whole source at the store's pace. Any error (of the source, the signal, the limit, the disk) is thrown after the
@@ -82,14 +84,18 @@ export async function openIdentity({
 }: {
   read: () => Promise<string | null>;
   create: () => Promise<string>;
-}): Promise<Pick<BlobStore, 'findId' | 'storeId'> & { known: () => string | null }> {
+}): Promise<Pick<BlobStore, 'findId' | 'storeId' | 'isAvailable'>> {
   let id = await read();
+  const findId = async (): Promise<string | null> => {
+    const found = await read();
+    id ??= found;
+    return found;
+  };
   return {
-    known: () => id,
-    async findId() {
-      const found = await read();
-      id ??= found;
-      return found;
+    findId,
+    async isAvailable() {
+      const found = await findId().catch(() => null);
+      return found !== null && found === id;
     },
     storeId: async () => (id ??= await create()),
   };

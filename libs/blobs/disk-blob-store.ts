@@ -38,8 +38,7 @@ export async function createDiskBlobStore(options: {
   // A volume can be unmounted or replaced while processes run. Its blobs are not lost then, and nothing must be written
   // into the folder below it.
   const requireStore = async (cause?: unknown): Promise<void> => {
-    const found = await identity.findId().catch(() => null);
-    if (found === null || found !== identity.known()) throw storageUnavailable(cause);
+    if (!(await identity.isAvailable())) throw storageUnavailable(cause);
   };
   const openBlob = async (blob: string): Promise<FileHandle> => {
     try {
@@ -52,8 +51,7 @@ export async function createDiskBlobStore(options: {
   };
 
   const store: BlobStore = {
-    findId: identity.findId,
-    storeId: identity.storeId,
+    ...identity,
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();

@@ -41,7 +41,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
   const { bucket: Bucket, prefix: Prefix } = options;
   const serverOffsetMs = followServerClock(client);
   const idPlace = { Bucket, Key: `${Prefix}store-id` };
-  const { findId, storeId } = await openIdentity({
+  const { findId, storeId, isAvailable } = await openIdentity({
     read: () => toStoreError(readStoreId(s3, client, idPlace)),
     create: () => toStoreError(createStoreId(s3, client, idPlace)),
   });
@@ -63,6 +63,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
   const store: BlobStore = {
     findId,
     storeId,
+    isAvailable,
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();

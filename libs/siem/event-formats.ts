@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import type { EventObject } from '#libs/contracts/logs/events.ts';
 import { joinOtlpRecords, toOtlpRecord } from './otlp-record.ts';
 import type { SiemDestinationData } from '#libs/resources/siem/siem-destination-data.ts';
-import type { SiemItem } from './siem-item.ts';
+import { isRefusal, type SiemItem } from './siem-item.ts';
 
 type Form = Pick<SiemDestinationData, 'type' | 'format'>;
 
@@ -12,8 +12,6 @@ const formats: Readonly<Record<SiemDestinationData['format'], (item: SiemItem) =
   ocsf: (item) => item.toOcsf(),
   opentelemetry: toOtlpRecord,
 };
-
-const isRefusal = (type: string): boolean => /\.(?:refused|request_refused|guardrail_failed)$/.test(type);
 
 /** Whether a destination gets an event. `audit`: the events that `GET /v1/audit-logs` lists. */
 export function isWanted(

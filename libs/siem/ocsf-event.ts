@@ -15,35 +15,42 @@ type Mapped = { classUid: 3001 | 3002 | 6003; activity: readonly [id: number, na
  * `src_endpoint`. `unmapped` is the event as in `GET /v1/events`.
  */
 export function toOcsfEvent(event: EventObject): object {
-  const { classUid, activity, members } = mapEvent(event);
+  const { correlation_id: correlation = null, address } = event.metadata;
+  return {
+    ...toBase(mapEvent(event), { ...event, time: event.recorded_at, correlation }, event.type.endsWith('refused')),
+    actor: { user: toUser(event.metadata.actor) },
+    src_endpoint: toEndpoint(address ?? firstAddress(event.data)),
+    unmapped: event,
+  };
+}
+
+type Named = { id: string; type: string; time: string; correlation: string | null };
+
+function toBase({ classUid, activity, members }: Mapped, { id, type, time, correlation }: Named, isFailure: boolean) {
   const [activityId, activityName] = activity;
-  const isFailure = event.type.endsWith('refused');
-  const { correlation_id: correlation, address } = event.metadata;
-  const from = address ?? firstAddress(event.data);
   return {
     category_uid: Math.floor(classUid / 1_000),
     class_uid: classUid,
     activity_id: activityId,
     activity_name: activityName,
     type_uid: classUid * 100 + activityId,
-    time: Date.parse(event.recorded_at),
+    time: Date.parse(time),
     severity_id: isFailure ? 2 : 1,
     status_id: isFailure ? 2 : 1,
-    message: event.type,
+    message: type,
     metadata: {
       version: schemaVersion,
       product: { name: 'Sluice', vendor_name: 'Sluice', version },
-      uid: event.id,
-      event_code: event.type,
-      ...(correlation === undefined ? {} : { correlation_uid: correlation }),
+      uid: id,
+      event_code: type,
+      ...(correlation === null ? {} : { correlation_uid: correlation }),
     },
-    actor: { user: toUser(event.metadata.actor) },
-    // An event of the system has no address; an endpoint needs one of its names.
-    src_endpoint: from === undefined ? { svc_name: 'sluice' } : { ip: from },
     ...members,
-    unmapped: event,
   };
 }
+
+/** An endpoint needs a name where the address is not known. */
+const toEndpoint = (address?: string): object => (address === undefined ? { svc_name: 'sluice' } : { ip: address });
 
 /** The record of a call, as `GET /v1/logs` shows it, with its workspace. */
 export type CallObject = LogRecord & { workspace_id: string };
@@ -53,35 +60,21 @@ export type CallObject = LogRecord & { workspace_id: string };
  * `GET /v1/logs`. The address of the caller is not recorded.
  */
 export function toOcsfCall(call: CallObject, type: string): object {
-  const hasSucceeded = call.outcome === 'succeeded';
+  const { id, created_at: time, trace_id: correlation, operation, status, error_code: code } = call;
+  const api = {
+    operation,
+    service,
+    request: { uid: call.request_id },
+    ...(status === null ? {} : { response: { code: status } }),
+  };
+  const mapped = { classUid: 6003, activity: [other, operation], members: { api } } as const;
   return {
-    category_uid: 6,
-    class_uid: 6003,
-    activity_id: other,
-    activity_name: call.operation,
-    type_uid: 6003 * 100 + other,
-    time: Date.parse(call.created_at),
+    ...toBase(mapped, { id, type, time, correlation }, call.outcome !== 'succeeded'),
     duration: Math.round(call.duration_ms),
-    severity_id: hasSucceeded ? 1 : 2,
-    status_id: hasSucceeded ? 1 : 2,
-    ...(call.status === null ? {} : { status_code: String(call.status) }),
-    ...(call.error_code === null ? {} : { status_detail: call.error_code }),
-    message: type,
-    metadata: {
-      version: schemaVersion,
-      product: { name: 'Sluice', vendor_name: 'Sluice', version },
-      uid: call.id,
-      event_code: type,
-      correlation_uid: call.trace_id,
-    },
+    ...(status === null ? {} : { status_code: String(status) }),
+    ...(code === null ? {} : { status_detail: code }),
     actor: { user: toCaller(call) },
-    src_endpoint: { svc_name: 'sluice' },
-    api: {
-      operation: call.operation,
-      service,
-      request: { uid: call.request_id },
-      ...(call.status === null ? {} : { response: { code: call.status } }),
-    },
+    src_endpoint: toEndpoint(),
     unmapped: call,
   };
 }

@@ -1,5 +1,5 @@
 import { version } from '#libs/kernel/version.ts';
-import type { SiemItem } from './siem-item.ts';
+import { isRefusal, type SiemItem } from './siem-item.ts';
 
 // Log records in the JSON encoding of OTLP 1.5 (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding): IDs are
 // hexadecimal, and 64-bit integers are texts.
@@ -13,13 +13,13 @@ const severities = {
 };
 
 /** An item as a LogRecord, whose body is the item as the API shows it. */
-export function toOtlpRecord({ type, time, data, telemetry }: SiemItem): object {
-  const { attributes, trace } = telemetry();
+export function toOtlpRecord({ type, time, data, toTelemetry }: SiemItem): object {
+  const { attributes, trace } = toTelemetry();
   const timeUnixNano = `${Date.parse(time)}000000`;
   return {
     timeUnixNano,
     observedTimeUnixNano: timeUnixNano,
-    ...(type.endsWith('refused') || type.endsWith('failed') ? severities.warn : severities.info),
+    ...(isRefusal(type) ? severities.warn : severities.info),
     eventName: `sluice.${type}`,
     body: { stringValue: JSON.stringify(data) },
     attributes: toAttributes(attributes),

@@ -16,8 +16,8 @@ import { encodeItem, isWanted } from './event-formats.ts';
 import { NotAcceptedError, sendItems } from './send-items.ts';
 import {
   claimCursor,
+  delayCursor,
   findDueDestinations,
-  holdCursor,
   moveCursor,
   readDestination,
   type ClaimedCursor,
@@ -74,7 +74,7 @@ async function pushPage(deps: Deps, id: string, signal: AbortSignal): Promise<vo
     if (signal.aborted || isTransient(error)) throw error;
     const known = toMessage(error);
     const waitMs = retryWaitMs(cursor.failures + 1, error instanceof NotAcceptedError ? error.retryAfterMs : null);
-    await holdCursor(db, cursor, { waitMs, message: known ?? unknownMessage });
+    await delayCursor(db, cursor, { waitMs, message: known ?? unknownMessage });
     if (known === null) logger.error({ err: error, destination_id: id }, 'events cannot be pushed');
   }
 }
@@ -94,7 +94,8 @@ async function readPage(
       stream: null,
       type: null,
       after: cursor,
-      limit,
+      // In the middle of a seal, only the seal is needed.
+      limit: cursor.sentCall === null ? limit : 1,
       bytesMax: pageBytesMax,
     },
     upcasts,

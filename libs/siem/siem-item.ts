@@ -5,6 +5,9 @@ import { toCallAttributes, type SpanAttributes } from '#libs/request-log/record/
 import type { SealedRow } from '#libs/request-log/seal/sealed-calls.ts';
 import { toOcsfCall, toOcsfEvent, type CallObject } from './ocsf-event.ts';
 
+/** Whether Sluice refused something, by the type of an item. */
+export const isRefusal = (type: string): boolean => /\.(?:refused|request_refused|guardrail_failed)$/.test(type);
+
 /** What is pushed: an event of the log, or the record of a call. */
 export type SiemItem = {
   id: string;
@@ -19,7 +22,7 @@ export type SiemItem = {
   data: object;
   toOcsf: () => object;
   /** What a log record of OpenTelemetry has in addition. */
-  telemetry: () => { attributes: SpanAttributes; trace?: { traceId: string; spanId: string } };
+  toTelemetry: () => { attributes: SpanAttributes; trace?: { traceId: string; spanId: string } };
 };
 
 export const toEventItem = (event: EventObject): SiemItem => ({
@@ -30,7 +33,7 @@ export const toEventItem = (event: EventObject): SiemItem => ({
   time: event.recorded_at,
   data: event,
   toOcsf: () => toOcsfEvent(event),
-  telemetry: () => {
+  toTelemetry: () => {
     const { actor, request_id: requestId, address } = event.metadata;
     const attributes: SpanAttributes = {
       'sluice.event_id': event.id,
@@ -56,7 +59,7 @@ export function toCallItem(row: SealedRow): SiemItem {
     time: call.created_at,
     data: call,
     toOcsf: () => toOcsfCall(call, type),
-    telemetry: () => ({
+    toTelemetry: () => ({
       attributes: {
         ...toCallAttributes(row),
         'sluice.call_id': call.id,

@@ -195,12 +195,16 @@ test("the organisation's folder gets the events of all workspaces, one on each l
 });
 
 /** Makes calls, one after the other, and returns their status. */
-async function call(model: string, count = 1): Promise<number[]> {
+async function call(model: string, count = 1, config?: string): Promise<number[]> {
   const statuses: number[] = [];
   for (let at = 0; at < count; at += 1) {
     const answer = await fetch(`${platform.baseUrl}/chat/completions`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${workspace.key}`, 'content-type': 'application/json' },
+      headers: {
+        authorization: `Bearer ${workspace.key}`,
+        'content-type': 'application/json',
+        ...(config === undefined ? {} : { 'x-gateway-config': config }),
+      },
       body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Say hello.' }] }),
     });
     await answer.text();
@@ -209,11 +213,11 @@ async function call(model: string, count = 1): Promise<number[]> {
   return statuses;
 }
 
-const denying = {
+const guarded = (deny: boolean) => ({
   input_guardrails: [
-    { deny: true, checks: [{ id: 'default.contains', parameters: { words: ['hello'], operator: 'none' } }] },
+    { deny, checks: [{ id: 'default.contains', parameters: { words: ['hello'], operator: 'none' } }] },
   ],
-};
+});
 
 /** Seals the calls of all workspaces when this many of the workspace are recorded. */
 async function seal(calls: number): Promise<void> {
@@ -236,7 +240,7 @@ test('records of calls come in order before the event that seals them, and a ref
   const accepted: Received[] = [];
   let refusals = 0;
   receiver.answer((request) => {
-    // The page after the first one with records.
+    // Refuses the second page of records once.
     if (accepted.length === 1 && refusals === 0) {
       refusals += 1;
       return 503;
@@ -252,7 +256,7 @@ test('records of calls come in order before the event that seals them, and a ref
     (found) => found.some(({ type }) => type === 'request_log.calls_sealed'),
   );
   const listed = await ask('GET', `/logs?limit=100&workspace_id=${workspace.id}`);
-  // The name of a key is that of today, and not a part of the record.
+  // `api_key_name` is the current name of the key, which is not part of the record.
   const [{ api_key_name: _name, ...newest } = { api_key_name: '' }] = listed.body.data as unknown as {
     api_key_name: string;
   }[];
@@ -275,22 +279,18 @@ test('a destination for refused calls gets those that Sluice refused or a guardr
   const destination = await createDestination({ type: 'https', url, ca, ...form });
   expect(await call('@simulator/sim-small', 3)).toEqual([200, 200, 200]);
   expect(await call('@simulator/sim-fault-400')).toEqual([400]);
-  await ask('POST', '/configs', { name: 'denying', slug: 'denying', config: denying }, workspace.key);
-  const answer = await fetch(`${platform.baseUrl}/chat/completions`, {
-    method: 'POST',
-    headers: {
-      authorization: `Bearer ${workspace.key}`,
-      'content-type': 'application/json',
-      'x-gateway-config': 'denying',
-    },
-    body: JSON.stringify({ model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Say hello.' }] }),
-  });
-  expect(answer.status).toBe(446);
-  await seal(5);
+  for (const deny of [true, false])
+    await ask('POST', '/configs', { name: 'guarded', slug: `deny-${deny}`, config: guarded(deny) }, workspace.key);
+  expect(await call('@simulator/sim-small', 1, 'deny-true')).toEqual([446]);
+  expect(await call('@simulator/sim-small', 1, 'deny-false')).toEqual([246]);
+  await seal(6);
   await caughtUp(destination);
   const sent = receiver.requests.flatMap(({ body }) => JSON.parse(body) as { type: string; data: object }[]);
   const calls = sent.filter(({ type }) => type.startsWith('sluice.call.'));
-  expect(calls).toMatchObject([{ type: 'sluice.call.refused', data: { object: 'log', status: 446 } }]);
+  expect(calls).toMatchObject([
+    { type: 'sluice.call.refused', data: { object: 'log', status: 446, guardrails: [{ verdict: 'denied' }] } },
+    { type: 'sluice.call.succeeded', data: { object: 'log', status: 246, guardrails: [{ verdict: 'failed' }] } },
+  ]);
   expect(sent.filter(({ type }) => type === 'sluice.request_log.calls_sealed')).toEqual([]);
 });
 

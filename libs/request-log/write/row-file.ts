@@ -29,9 +29,9 @@ export type RowFile = {
 
 /**
  * A folder for rows that wait, up to `bytesMax`. It is created, and processes that write to the same database can share
- * it. `isThere`: false while nothing must be written there, because its volume is unavailable.
+ * it. `isAvailable`: false while its volume is not mounted. Nothing is written then.
  */
-export type RowDisk = { folder: string; bytesMax: number; isThere?: () => Promise<boolean> };
+export type RowDisk = { folder: string; bytesMax: number; isAvailable?: () => Promise<boolean> };
 
 type Frame = { at: number; sizeBytes: number; rows: number };
 
@@ -43,7 +43,7 @@ const pieceBytes = 4_194_304;
 
 /** The file of one process. It is only opened when rows are appended. */
 export function createRowFile(options: RowDisk & { processId: string; logger: Logger }): RowFile {
-  const { folder, processId, bytesMax, isThere, logger } = options;
+  const { folder, processId, bytesMax, isAvailable, logger } = options;
   const file = path.join(folder, `${processId}${rowFileSuffix}`);
   let handle: FileHandle | undefined;
   let frames: Frame[] = [];
@@ -52,7 +52,7 @@ export function createRowFile(options: RowDisk & { processId: string; logger: Lo
   let isRefused = false;
 
   const openFile = async (): Promise<FileHandle> => {
-    if ((await isThere?.()) === false) throw new Error(`the volume of ${folder} is unavailable`);
+    if ((await isAvailable?.()) === false) throw new Error(`the volume of ${folder} is unavailable`);
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const opened = await open(file, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o600);
     // The name has to survive a power failure too.

@@ -66,7 +66,7 @@ export async function readDestination(
   return { id, workspaceId, data, token: members?.['token'] };
 }
 
-/** What a page reached. `upTo`: its last event. `sentCall`: the last record of the seal after that event; null: none. */
+/** Where a page ends. `upTo`: its last event. `sentCall`: its last record of the seal after that event; null: it has none. */
 export type Reached = { upTo: Checkpoint; sentCall: string | null };
 
 /** A page was accepted. */
@@ -82,7 +82,7 @@ export async function moveCursor(
 }
 
 /** A page was not accepted. It is sent again after `waitMs`. `message`: why, for the owner of the destination. */
-export async function holdCursor(
+export async function delayCursor(
   db: Kysely<Database>,
   { destination_id, claims }: ClaimedCursor,
   { waitMs, message }: { waitMs: number; message: string },
