@@ -118,7 +118,11 @@ test('a workspace gets its own events as JSON lines, as it would read them, in o
   await ask('POST', '/configs', { name: 'elsewhere', config: { retry: { attempts: 1 } } }, other.key);
   for (const name of ['one', 'two'])
     await ask('POST', '/configs', { name, config: { retry: { attempts: 2 } } }, workspace.key);
-  const expected = await eventsSince(destination, workspace.id);
+  // An event is listed when no older transaction is open.
+  const expected = await eventually(
+    () => eventsSince(destination, workspace.id),
+    (events) => events.length === 3,
+  );
   await eventually(
     () => linesOf(receiver),
     (lines) => lines.length >= expected.length,
