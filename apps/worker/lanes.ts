@@ -36,7 +36,8 @@ export function composeLanes(
       const { claimed: chunk, ...found } = await claimChunk(db, holder, limits);
       if (chunk === null) return { ...found, claimed: null };
       const { batch_id: batchId, workspace_id: workspaceId } = chunk;
-      return { ...found, claimed: { key: chunkKey(chunk), batchId, workspaceId, chunk } };
+      const key = chunkKey(chunk);
+      return { ...found, claimed: stray.wasReleased(key) ? null : { key, batchId, workspaceId, chunk } };
     },
     run: (held) => run.lines.run(held),
     logger,
@@ -73,6 +74,7 @@ export function composeLanes(
     db,
     lease,
     running: () => all.flatMap((lane) => [...lane.keys()]),
+    hasRun: (key) => run.lines.hasRun(key),
     onReleased: wake,
     logger,
   });

@@ -193,15 +193,17 @@ async function wakeOf(
 /**
  * held → ready, for all chunks of a process that was given up or has stopped, and the same for its validations and
  * finalises. Chunks of batches that start no more lines become done. The next claim counts as one after a crash, unless
- * the chunk was marked before. `keys`: only this work (stray-work.ts); null: all of it.
+ * the chunk was marked before. `keys`: only this work (stray-work.ts); null: all of it. `unstarted`: the keys of claims
+ * that ran nothing. Their chunks are as they were before.
  */
 export async function takeOverWork(
   tx: Transaction<Database>,
   processId: string,
   keys: readonly string[] | null = null,
+  unstarted: readonly string[] = [],
 ): Promise<void> {
-  const isTaken = sql`
-    holder = ${processId} and (${keys}::text[] is null or batch_id || '/' || chunk || '/' || claim = any(${keys}::text[]))`;
+  const key = sql`batch_id || '/' || chunk || '/' || claim`;
+  const isTaken = sql`holder = ${processId} and (${keys}::text[] is null or ${key} = any(${keys}::text[]))`;
   const isTurnTaken = sql`holder = ${processId} and (${keys}::text[] is null or batch_id = any(${keys}::text[]))`;
   const { rows: turns } = await sql<Readied & { work: string }>`
     select batch_id, workspace_id, lane, work from batch_turn
@@ -212,6 +214,7 @@ export async function takeOverWork(
       select batch_id, chunk from batch_chunk where ${isTaken} order by batch_id, chunk for update
     ), freed as (
       update batch_chunk set holder = null,
+        claim_end = case when claim = 1 and ${key} = any(${unstarted}::text[]) then 'clean' else claim_end end,
         state = case when batch_id = any(${turns.filter(({ work }) => work === 'lines').map((row) => row.batch_id)}::text[])
           then 'ready' else 'done' end
       where (batch_id, chunk) in (select batch_id, chunk from held) returning batch_id

@@ -67,6 +67,8 @@ export class ChunkRunner {
   readonly #suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
   /** How many chunks of each batch are running. */
   readonly #running = new Map<string, number>();
+  /** Claims whose end could not be written. They are still held. */
+  readonly #unwritten = new Set<string>();
   #active = 0;
 
   constructor(deps: Deps) {
@@ -113,6 +115,11 @@ export class ChunkRunner {
     }
   }
 
+  /** Whether a claim that is still held, although it does not run, has run here. `key`: of the claim. */
+  hasRun(key: string): boolean {
+    return this.#unwritten.has(key);
+  }
+
   async #runOrRelease(noted: Noted): Promise<void> {
     const { db, logger } = this.#deps;
     const { chunk: row } = noted.work;
@@ -125,7 +132,9 @@ export class ChunkRunner {
       logger.error({ err: error, batch_id, chunk, claim: number }, 'chunk failed and will be retried');
       await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(number - 1, 10)), stop);
       // If no line has been called yet, none of them caused the failure, and it must not count against them.
+      this.#unwritten.add(noted.work.key);
       await this.#untilWritten(claim, () => releaseChunk(db, claim.id, claim.isCalling ? null : quietEnd(claim)));
+      this.#unwritten.delete(noted.work.key);
       throw error;
     }
   }

@@ -11,6 +11,11 @@ const everyMs = 5_000;
 export const chunkKey = ({ batch_id, chunk, claim }: { batch_id: string; chunk: number; claim: number }): string =>
   `${batch_id}/${chunk}/${claim}`;
 
+type StrayWork = BackgroundLoop & {
+  /** Whether this claim was released: an answer to it that comes later must begin nothing. */
+  wasReleased: (key: string) => boolean;
+};
+
 /**
  * Makes work ready again that this process holds but does not run: the answer to its claim was lost, or it failed and
  * could not be released. Only what was found twice in a row counts, so that a claim that is being made is left alone.
@@ -20,11 +25,15 @@ export function createStrayWork(deps: {
   lease: Pick<ProcessLease, 'holder'>;
   /** The keys of all work that this process runs: of chunks, and the IDs of batches whose files it reads or writes. */
   running: () => Iterable<string>;
+  /** Whether the chunk of this claim ran here. Its lines could have been called then. */
+  hasRun: (key: string) => boolean;
   onReleased: () => void;
   logger: Logger;
-}): BackgroundLoop {
+}): StrayWork {
   const { db, lease, logger } = deps;
   let suspected = new Set<string>();
+  /** A few of each outage. */
+  const released = new Set<string>();
 
   async function run(): Promise<void> {
     const { id } = lease.holder();
@@ -37,10 +46,13 @@ export function createStrayWork(deps: {
     const found = strays.filter((key) => suspected.has(key));
     suspected = new Set(strays);
     if (found.length === 0) return;
-    await db.transaction().execute((tx) => takeOverWork(tx, id, found));
+    const unstarted = found.filter((key) => !deps.hasRun(key));
+    for (const key of unstarted) released.add(key);
+    await db.transaction().execute((tx) => takeOverWork(tx, id, found, unstarted));
     logger.warn({ keys: found }, 'work that this process held but did not run was released');
     deps.onReleased();
   }
 
-  return createBackgroundLoop({ name: 'stray work', periodMs: everyMs, run, logger });
+  const loop = createBackgroundLoop({ name: 'stray work', periodMs: everyMs, run, logger });
+  return { ...loop, wasReleased: (key) => released.has(key) };
 }
