@@ -34,10 +34,9 @@ export function composeLanes(
     lease,
     async claim(holder, limits) {
       const { claimed: chunk, ...found } = await claimChunk(db, holder, limits);
-      if (chunk === null) return { ...found, claimed: null };
+      if (chunk === null || stray.wasReleased(chunkKey(chunk))) return { ...found, claimed: null };
       const { batch_id: batchId, workspace_id: workspaceId } = chunk;
-      const key = chunkKey(chunk);
-      return { ...found, claimed: stray.wasReleased(key) ? null : { key, batchId, workspaceId, chunk } };
+      return { ...found, claimed: { key: chunkKey(chunk), batchId, workspaceId, chunk } };
     },
     run: (held) => run.lines.run(held),
     logger,

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { findClientForm } from './client-form.ts';
+import { findClientForm, type StreamForm } from './client-form.ts';
 import { httpStatus, toErrorBody } from './error-response.ts';
 import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
@@ -36,7 +36,6 @@ export async function sendEventStream(
   events: AsyncIterable<readonly string[]>,
   options: EventStreamOptions,
 ): Promise<EventStreamOutcome> {
-  const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
   response.statusCode = options.status ?? 200;
   const form = findClientForm(request).openStream(request);
   response.setHeader('content-type', form.contentType);
@@ -44,57 +43,112 @@ export async function sendEventStream(
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
 
-  const iterator = events[Symbol.asyncIterator]();
-  let interrupt: (() => void) | null = null;
-  const onClose = (): void => {
-    controller.abort(new Error('the client left'));
-    interrupt?.();
-  };
-  response.once('close', onClose);
-  response.on('error', () => {}); // 'close' follows and is handled.
-  // After an interruption, the source could be stuck, so it is not read again.
-  const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
-    new Promise((resolve, reject) => {
-      interrupt = () => resolve(null);
-      iterator.next().then(resolve, reject);
-    });
-  const heartbeat = setInterval(() => {
-    if (form.heartbeat !== '' && !response.writableNeedDrain) response.write(form.heartbeat);
-  }, heartbeatMs);
+  return await new StreamWriter({ request, response, iterator: events[Symbol.asyncIterator](), form, options }).run();
+}
 
-  try {
-    while (!response.destroyed) {
-      const step = await nextBatch();
-      if (step === null) break;
-      if (step.done === true) {
-        response.off('close', onClose);
-        response.end(form.end(true));
-        return 'completed';
-      }
-      if (step.value.length === 0) continue;
-      heartbeat.refresh();
-      if (response.write(form.write(step.value))) continue;
-      if (!(await drained(response, stallTimeoutMs))) break;
+type Step = IteratorResult<readonly string[]>;
+
+type Stream = {
+  request: IncomingMessage;
+  response: ServerResponse;
+  iterator: AsyncIterator<readonly string[]>;
+  form: StreamForm;
+  options: EventStreamOptions;
+};
+
+/**
+ * Reads a source and writes its events. It is driven by callbacks, not by a loop that awaits: awaiting the next batch or
+ * the end of the client, whichever comes first, took half a kilobyte of promises and closures for each event.
+ */
+class StreamWriter {
+  readonly #stream: Stream;
+  readonly #outcome = Promise.withResolvers<EventStreamOutcome>();
+  readonly #heartbeat: NodeJS.Timeout;
+  // After the client has left, the source could be stuck, so what it still brings is not waited for.
+  #isOver = false;
+
+  constructor(stream: Stream) {
+    this.#stream = stream;
+    const { response, form, options } = stream;
+    this.#heartbeat = setInterval(() => {
+      if (form.heartbeat !== '' && !response.writableNeedDrain) response.write(form.heartbeat);
+    }, options.heartbeatMs ?? heartbeatMsDefault);
+  }
+
+  async run(): Promise<EventStreamOutcome> {
+    const { response } = this.#stream;
+    response.once('close', this.#onClose);
+    response.on('error', () => {}); // 'close' follows and is handled.
+    if (response.destroyed) this.#leave('disconnected');
+    else this.#next();
+    return await this.#outcome.promise;
+  }
+
+  #next(): void {
+    this.#stream.iterator.next().then(this.#onStep, this.#onError);
+  }
+
+  readonly #onStep = (step: Step): void => {
+    if (this.#isOver) return;
+    try {
+      this.#take(step);
+    } catch (error) {
+      this.#onError(error);
     }
-    if (response.destroyed) return 'disconnected';
+  };
+
+  #take(step: Step): void {
+    const { response, form } = this.#stream;
+    if (step.done === true) return this.#end(form.end(true), 'completed');
+    if (step.value.length > 0) {
+      this.#heartbeat.refresh();
+      if (!response.write(form.write(step.value))) return void this.#nextWhenDrained();
+    }
+    this.#next();
+  }
+
+  async #nextWhenDrained(): Promise<void> {
+    const { response, options } = this.#stream;
+    const isDrained = await drained(response, options.stallTimeoutMs ?? stallTimeoutMsDefault);
+    if (this.#isOver) return;
+    if (isDrained) return this.#next();
+    this.#leave('stalled');
     response.destroy();
-    return 'stalled';
-  } catch (error) {
-    if (response.destroyed) return 'disconnected';
+  }
+
+  readonly #onError = (error: unknown): void => {
+    if (this.#isOver) return;
+    const { request, response, form, options } = this.#stream;
+    if (response.destroyed) return this.#leave('disconnected');
     const { requestId, traceId } = getContext(request);
     if (httpStatus(error) === 500) {
       options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
     }
-    response.off('close', onClose);
     const failure = form.failure(httpStatus(error), toErrorBody(error, requestId).error, requestId);
     response.write(form.write([JSON.stringify(failure)]));
-    response.end(form.end(false));
-    return 'failed';
-  } finally {
-    clearInterval(heartbeat);
-    if (!response.writableEnded) {
-      controller.abort(new Error('the client disconnected or stopped reading'));
-      iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
-    }
+    this.#end(form.end(false), 'failed');
+  };
+
+  readonly #onClose = (): void => this.#leave('disconnected');
+
+  /** The client gets no more. */
+  #leave(outcome: EventStreamOutcome): void {
+    const { iterator, options } = this.#stream;
+    this.#finish(outcome);
+    options.controller.abort(new Error('the client disconnected or stopped reading'));
+    iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
+  }
+
+  /** `text`: what follows the last event. */
+  #end(text: string, outcome: EventStreamOutcome): void {
+    this.#finish(outcome);
+    this.#stream.response.end(text);
+  }
+
+  #finish(outcome: EventStreamOutcome): void {
+    this.#isOver = true;
+    clearInterval(this.#heartbeat);
+    this.#stream.response.off('close', this.#onClose);
+    this.#outcome.resolve(outcome);
   }
 }

@@ -80,6 +80,8 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
+    // They have been parsed. While a stream lasts, each would keep a Buffer alive, 4 KB in all.
+    controller.rawHeaders = null;
     if (status >= 200) this.connection.pace?.headRead();
     else this.connection.pace?.interimHeadRead();
     this.handler.onResponseStart(controller, status, headers);

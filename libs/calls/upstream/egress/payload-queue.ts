@@ -15,7 +15,8 @@ type Options = {
 };
 
 export type PayloadQueue = {
-  push: (payloads: readonly string[]) => void;
+  /** The queue takes the list over. */
+  push: (payloads: string[]) => void;
   end: () => void;
   /** Ends the queue with an error, after the waiting payloads have been read. */
   fail: (error: Error) => void;
@@ -92,10 +93,9 @@ export function createPayloadQueue({ memory, charsMax, onFull, onDrained, onLeft
   return {
     push: (payloads) => {
       if (ended) return;
-      for (const payload of payloads) {
-        waiting.push(payload);
-        chars += payload.length;
-      }
+      if (waiting.length === 0) waiting = payloads;
+      else for (const payload of payloads) waiting.push(payload);
+      for (const payload of payloads) chars += payload.length;
       settle();
       const hasRoom = hold();
       if ((chars > charsMax || !hasRoom) && !full) {

@@ -1,6 +1,7 @@
 import type { Usage } from '#libs/prices/usage.ts';
 import { mergeCounts, readMessageUsage } from '#libs/providers/messages/message-usage.ts';
 import { asRecord } from '../usage.ts';
+import { RepeatedShape } from './repeated-shape.ts';
 import type { PayloadView, StreamMeter } from './stream-meter.ts';
 
 /** Meters one stream of Anthropic's Messages API. A class because one is made for every such call. */
@@ -9,8 +10,14 @@ export class MessageMeter implements StreamMeter {
   #model: string | null = null;
   #stopReason: string | null = null;
   #chars = 0;
+  readonly #shape = new RepeatedShape();
 
   read(payload: string): PayloadView {
+    const repeated = this.#shape.textOf(payload);
+    if (repeated !== null) {
+      this.#chars += repeated.length;
+      return 'chunk';
+    }
     let parsed: unknown;
     try {
       parsed = JSON.parse(payload);
@@ -27,6 +34,7 @@ export class MessageMeter implements StreamMeter {
     } else if (type === 'content_block_delta') {
       const { text, thinking, partial_json: json } = asRecord(delta);
       for (const piece of [text, thinking, json]) if (typeof piece === 'string') this.#chars += piece.length;
+      if (typeof text === 'string' && thinking === undefined && json === undefined) this.#shape.learn(payload, text);
     } else if (type === 'message_delta') {
       const { stop_reason: reason } = asRecord(delta);
       if (typeof reason === 'string') this.#stopReason = reason;

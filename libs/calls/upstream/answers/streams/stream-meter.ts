@@ -1,5 +1,6 @@
 import type { Usage } from '#libs/prices/usage.ts';
 import { asRecord, readUsage } from '../usage.ts';
+import { RepeatedShape } from './repeated-shape.ts';
 
 /** The kind of one payload. `usage` is the chunk that contains nothing else. */
 export type PayloadView = 'chunk' | 'usage' | 'error' | 'unreadable';
@@ -22,6 +23,7 @@ export type StreamMeter = {
 export function createStreamMeter(): StreamMeter {
   const open = new Set<number>();
   const finished = new Set<number>();
+  const shape = new RepeatedShape();
   let usage: Usage | null = null;
   let usageHolder: Readonly<Record<string, unknown>> | null = null;
   let usageChunkSeen = false;
@@ -45,6 +47,11 @@ export function createStreamMeter(): StreamMeter {
 
   return {
     read: (payload) => {
+      const repeated = shape.textOf(payload);
+      if (repeated !== null) {
+        chars += repeated.length;
+        return 'chunk';
+      }
       let parsed: unknown;
       try {
         parsed = JSON.parse(payload);
@@ -60,7 +67,11 @@ export function createStreamMeter(): StreamMeter {
       if (Array.isArray(choices)) for (const choice of choices) readChoice(choice);
       tier = chunk['service_tier'] ?? tier;
       const found = readUsage(chunk['usage'], tier);
-      if (found === null) return 'chunk';
+      if (found === null) {
+        const text = onlyText(choices);
+        if (text !== null) shape.learn(payload, text);
+        return 'chunk';
+      }
       usage = found;
       usageHolder = chunk;
       usageChunkSeen ||= empty;
@@ -77,6 +88,15 @@ export function createStreamMeter(): StreamMeter {
       return JSON.stringify({ id, object, created, model: name, choices: [], usage: counts });
     },
   };
+}
+
+/** The text of a chunk that has one choice, which is not finished, with a text and nothing else; null for others. */
+function onlyText(choices: unknown): string | null {
+  if (!Array.isArray(choices) || choices.length !== 1) return null;
+  const { finish_reason: reason, delta, text } = asRecord(choices[0]);
+  const found = asRecord(delta)['content'] ?? text;
+  if (typeof found !== 'string' || (typeof reason === 'string' && reason !== '')) return null;
+  return charsOf(delta ?? text) === found.length ? found : null;
 }
 
 /** The text of a delta, or of a text completion. */
