@@ -142,8 +142,8 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     const startedAtMs = now();
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
-    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
-      whenPossible(given, clock, work);
+    const outage = outageOf(given, clock);
+    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => retryDuringOutage(work, outage);
     let call: Call | null = null;
     let result: Outcome;
     let output: LineResult['output'] = null;
@@ -205,23 +205,19 @@ export function createCallLine(deps: CallLineDeps): CallLine {
 }
 
 /**
- * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
+ * How a line retries while the database or a secret manager is unavailable, until it is abandoned because its batch
  * expires: an outage is not an error of the line.
  */
-function whenPossible<Result>(
-  { signal, permit }: Pick<Line, 'signal' | 'permit'>,
-  clock: Clock,
-  work: () => Result | Promise<Result>,
-): Promise<Result> {
+function outageOf({ signal, permit }: Pick<Line, 'signal' | 'permit'>, clock: Clock) {
   let missing: SecretError | null = null;
-  return retryDuringOutage(work, {
+  return {
     isOutage,
-    delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
+    delayMs: (_failures: number, error: unknown) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
     signal: toAbortSignal(signal),
-    onRetry(error) {
+    onRetry(error: unknown): void {
       missing = error instanceof SecretError ? error : null;
     },
-    wait(delayMs) {
+    wait(delayMs: number): Promise<void> {
       // A chunk whose lines all wait for a secret gives its slot to others, like one whose lines wait for a provider.
       const cause =
         missing === null
@@ -231,7 +227,7 @@ function whenPossible<Result>(
         sleep(delayMs, end),
       );
     },
-  });
+  };
 }
 
 /**

@@ -133,7 +133,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (isSettled(chunk, line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
-      await busy.hasFew(stop);
+      while (busy.areMany && !stop.aborted) await untilAborted(busy.fewer, stop, () => {});
       // A line that waits here for its permit holds no resources and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
@@ -182,6 +182,15 @@ class BusyLines {
   #count = 0;
   #fewer = Promise.withResolvers<void>();
 
+  get areMany(): boolean {
+    return this.#count >= busyLinesMax;
+  }
+
+  /** Resolves when one of them has stopped waiting. */
+  get fewer(): Promise<void> {
+    return this.#fewer.promise;
+  }
+
   onWait({ reason, untilMs }: Wait): () => void {
     const isHeldBack = reason === 'provider_busy' || (reason === 'rate_limited' && untilMs === null);
     if (!isHeldBack) return () => {};
@@ -191,11 +200,6 @@ class BusyLines {
       this.#fewer.resolve();
       this.#fewer = Promise.withResolvers<void>();
     };
-  }
-
-  /** Resolves when another line can begin, or the signal aborts. */
-  async hasFew(signal: AbortSignal): Promise<void> {
-    while (this.#count >= busyLinesMax && !signal.aborted) await untilAborted(this.#fewer.promise, signal, () => {});
   }
 }
 

@@ -122,11 +122,27 @@ export class RatePace {
   }
 }
 
+const namesOf = (kind: Kind) => ({
+  limit: `x-ratelimit-limit-${kind}`,
+  remaining: `x-ratelimit-remaining-${kind}`,
+  reset: `x-ratelimit-reset-${kind}`,
+});
+
+/** Made once: a name that is put together for each answer has to be looked up among all names of the process. */
+const names: Readonly<Record<Kind, ReturnType<typeof namesOf>>> = {
+  requests: namesOf('requests'),
+  tokens: namesOf('tokens'),
+  'input-tokens': namesOf('input-tokens'),
+  'output-tokens': namesOf('output-tokens'),
+};
+
 function readRate(headers: Readonly<Record<string, string>>, kind: Kind): Reported | null {
-  const max = readCount(headers[`x-ratelimit-limit-${kind}`]);
-  const remaining = readCount(headers[`x-ratelimit-remaining-${kind}`]);
-  const resetMs = readReset(headers[`x-ratelimit-reset-${kind}`]);
-  if (max === null || max === 0 || remaining === null || resetMs === null) return null;
+  const { limit, remaining: left, reset } = names[kind];
+  const max = readCount(headers[limit]);
+  if (max === null || max === 0) return null;
+  const remaining = readCount(headers[left]);
+  const resetMs = readReset(headers[reset]);
+  if (remaining === null || resetMs === null) return null;
   return { max, remaining: Math.min(remaining, max), resetMs };
 }
 
