@@ -56,7 +56,15 @@ export default defineConfig({
         },
       },
       {
-        test: { ...withPostgres, name: 'isolated', include: ['test/{faults,console}/*.test.ts', ...replacing] },
+        test: { ...withPostgres, name: 'isolated', include: ['test/faults/*.test.ts', ...replacing] },
+      },
+      {
+        test: {
+          ...withPostgres,
+          name: 'console',
+          globalSetup: [...withPostgres.globalSetup, 'test/console/built-console.ts'],
+          include: ['test/console/*.test.ts'],
+        },
       },
     ],
   },

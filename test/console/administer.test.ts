@@ -3,7 +3,6 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { buildConsole } from '#apps/console/build.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
 
@@ -20,7 +19,6 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
   let platform: TestPlatform;
   let browser: Browser;
   beforeAll(async () => {
-    await buildConsole();
     platform = await startPlatform({ environment: { SLUICE_EGRESS_ALLOW: '127.0.0.0/8' } });
     browser = await launchBrowser();
   });

@@ -3,7 +3,6 @@ import { createServer, request as send, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildConsole } from '#apps/console/build.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { browserPath, launchBrowser } from './browser.ts';
 
@@ -33,7 +32,6 @@ describe.skipIf(browserPath === undefined)('the console below a path of a proxy,
   let proxy: Server;
   let publicUrl: string;
   beforeAll(async () => {
-    await buildConsole();
     proxy = createProxy(() => new URL(platform.baseUrl).origin).listen(0, '127.0.0.1');
     await once(proxy, 'listening');
     publicUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}${prefix}`;

@@ -1,6 +1,5 @@
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildConsole } from '#apps/console/build.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
 
@@ -8,7 +7,6 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
   let platform: TestPlatform;
   let browser: Browser;
   beforeAll(async () => {
-    await buildConsole();
     platform = await startPlatform();
     browser = await launchBrowser();
   });

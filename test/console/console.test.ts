@@ -1,6 +1,5 @@
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { buildConsole } from '#apps/console/build.ts';
 import { chatLine, toJsonl } from '#test/api/batch-kit.ts';
 import { startKillableApi } from '#test/api/api-process.ts';
 import { eventually } from '#test/eventually.ts';
@@ -15,7 +14,6 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
   let platform: TestPlatform;
   let browser: Browser;
   beforeAll(async () => {
-    await buildConsole();
     platform = await startPlatform();
     browser = await launchBrowser();
   });
