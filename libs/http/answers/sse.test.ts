@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import OpenAI from 'openai';
 import OpenAI6 from 'openai6';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { abortWhenClientLeaves } from '../client-signal.ts';
 import { createTestLogger, exchange, serveForTest, testRoute, type TestServer } from '../http-test-kit.ts';
@@ -10,10 +10,15 @@ import { sendEventStream, type EventStreamOutcome } from './sse.ts';
 type Source = (signal: AbortSignal) => AsyncGenerator<readonly string[]>;
 let source: Source;
 let outcomes: EventStreamOutcome[] = [];
+let onLogged = (): void => {};
 let server: TestServer;
 
 beforeAll(async () => {
   const { logger } = createTestLogger();
+  const error = (...args: Parameters<typeof logger.error>): void => {
+    onLogged();
+    logger.error(...args);
+  };
   server = await serveForTest([
     testRoute({
       method: 'POST',
@@ -22,7 +27,12 @@ beforeAll(async () => {
       request: { body: 'json-bytes' },
       handler: async (request, response) => {
         const controller = abortWhenClientLeaves(response);
-        const options = { controller, logger, heartbeatMs: 30, stallTimeoutMs: 200 };
+        const options = {
+          controller,
+          logger: { ...logger, error } as typeof logger,
+          heartbeatMs: 30,
+          stallTimeoutMs: 200,
+        };
         outcomes.push(await sendEventStream(request, response, source(controller.signal), options));
       },
     }),
@@ -114,6 +124,21 @@ test('the text of a bug is not streamed', async () => {
   const text = await (await post()).text();
   expect(text).toContain('"code":"internal_error"');
   expect(text).not.toContain('secret detail');
+});
+
+test('a bug while the error of a stream is written cuts the connection and ends no process', async () => {
+  source = async function* () {
+    yield [chunkOf('one')];
+    throw new TypeError('first bug');
+  };
+  onLogged = () => {
+    throw new TypeError('second bug');
+  };
+  onTestFinished(() => {
+    onLogged = () => {};
+  });
+  const response = await post();
+  await expect(response.text()).rejects.toThrow('terminated');
 });
 
 test('a silent source is covered by comments', async () => {

@@ -118,6 +118,15 @@ class StreamWriter {
 
   readonly #onError = (error: unknown): void => {
     if (this.#isOver) return;
+    try {
+      this.#fail(error);
+    } catch (bug) {
+      this.#outcome.reject(bug);
+      this.#leave('disconnected');
+    }
+  };
+
+  #fail(error: unknown): void {
     const { request, response, form, options } = this.#stream;
     if (response.destroyed) return this.#leave('disconnected');
     const { requestId, traceId } = getContext(request);
@@ -127,7 +136,7 @@ class StreamWriter {
     const failure = form.failure(httpStatus(error), toErrorBody(error, requestId).error, requestId);
     response.write(form.write([JSON.stringify(failure)]));
     this.#end(form.end(false), 'failed');
-  };
+  }
 
   readonly #onClose = (): void => this.#leave('disconnected');
 
