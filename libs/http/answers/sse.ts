@@ -145,7 +145,7 @@ class StreamWriter {
     const { iterator, options } = this.#stream;
     this.#finish(outcome);
     options.controller.abort(new Error('the client disconnected or stopped reading'));
-    iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
+    iterator.return?.().catch(() => {}); // The client that an error could be sent to has left.
   }
 
   /** `text`: what follows the last event. */
