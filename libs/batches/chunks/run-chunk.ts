@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
@@ -17,6 +18,7 @@ import { snoozeChunk, releaseChunk, type ChunkRow, type ClaimEnd } from './chunk
 import type { Held } from './lane.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from './resume-chunk.ts';
 import { withRepeated } from './settled-lines.ts';
+import { rememberedMax } from './stray-work.ts';
 import { linesTickets } from './tickets.ts';
 import type { LineWaits } from '../lines/line-waits.ts';
 import { runLines } from '../lines/run-lines.ts';
@@ -68,7 +70,7 @@ export class ChunkRunner {
   /** How many chunks of each batch are running. */
   readonly #running = new Map<string, number>();
   /** Claims whose end could not be written. They are still held. */
-  readonly #unwritten = new Set<string>();
+  readonly #unwritten = new LRUCache<string, true>({ max: rememberedMax });
   #active = 0;
 
   constructor(deps: Deps) {
@@ -115,7 +117,7 @@ export class ChunkRunner {
     }
   }
 
-  /** Whether a claim that is still held, although it does not run, has run here. `key`: of the claim. */
+  /** Whether a claim that is held without running has run here. `key`: its key (stray-work.ts). */
   hasRun(key: string): boolean {
     return this.#unwritten.has(key);
   }
@@ -132,7 +134,7 @@ export class ChunkRunner {
       logger.error({ err: error, batch_id, chunk, claim: number }, 'chunk failed and will be retried');
       await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(number - 1, 10)), stop);
       // If no line has been called yet, none of them caused the failure, and it must not count against them.
-      this.#unwritten.add(noted.work.key);
+      this.#unwritten.set(noted.work.key, true);
       await this.#untilWritten(claim, () => releaseChunk(db, claim.id, claim.isCalling ? null : quietEnd(claim)));
       this.#unwritten.delete(noted.work.key);
       throw error;

@@ -1,4 +1,5 @@
 import { sql, type Kysely } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -6,13 +7,15 @@ import type { ProcessLease } from '#libs/queue/process-lease.ts';
 import { takeOverWork } from './chunk.ts';
 
 const everyMs = 5_000;
+/** More claims than a process holds. */
+export const rememberedMax = 10_000;
 
 /** The key of a claimed chunk among all that a process holds. */
 export const chunkKey = ({ batch_id, chunk, claim }: { batch_id: string; chunk: number; claim: number }): string =>
   `${batch_id}/${chunk}/${claim}`;
 
 type StrayWork = BackgroundLoop & {
-  /** Whether this claim was released: an answer to it that comes later must begin nothing. */
+  /** Whether this claim was released before it ran. A late answer to it must not start the chunk. */
   wasReleased: (key: string) => boolean;
 };
 
@@ -32,8 +35,7 @@ export function createStrayWork(deps: {
 }): StrayWork {
   const { db, lease, logger } = deps;
   let suspected = new Set<string>();
-  /** A few of each outage. */
-  const released = new Set<string>();
+  const released = new LRUCache<string, true>({ max: rememberedMax });
 
   async function run(): Promise<void> {
     const { id } = lease.holder();
@@ -47,7 +49,7 @@ export function createStrayWork(deps: {
     suspected = new Set(strays);
     if (found.length === 0) return;
     const unstarted = found.filter((key) => !deps.hasRun(key));
-    for (const key of unstarted) released.add(key);
+    for (const key of unstarted) released.set(key, true);
     await db.transaction().execute((tx) => takeOverWork(tx, id, found, unstarted));
     logger.warn({ keys: found }, 'work that this process held but did not run was released');
     deps.onReleased();

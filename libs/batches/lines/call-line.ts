@@ -142,7 +142,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     const startedAtMs = now();
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
-    const outage = outageOf(given, clock);
+    const outage = createOutageOptions(given, clock);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => retryDuringOutage(work, outage);
     let call: Call | null = null;
     let result: Outcome;
@@ -208,7 +208,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
  * How a line retries while the database or a secret manager is unavailable, until it is abandoned because its batch
  * expires: an outage is not an error of the line.
  */
-function outageOf({ signal, permit }: Pick<Line, 'signal' | 'permit'>, clock: Clock) {
+function createOutageOptions({ signal, permit }: Pick<Line, 'signal' | 'permit'>, clock: Clock) {
   let missing: SecretError | null = null;
   return {
     isOutage,

@@ -133,7 +133,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (isSettled(chunk, line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
-      while (busy.areMany && !stop.aborted) await untilAborted(busy.fewer, stop, () => {});
+      while (busy.isFull && !stop.aborted) await untilAborted(busy.fewer, stop, () => {});
       // A line that waits here for its permit holds no resources and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
@@ -182,7 +182,7 @@ class BusyLines {
   #count = 0;
   #fewer = Promise.withResolvers<void>();
 
-  get areMany(): boolean {
+  get isFull(): boolean {
     return this.#count >= busyLinesMax;
   }
 

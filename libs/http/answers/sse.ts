@@ -64,7 +64,7 @@ class StreamWriter {
   readonly #stream: Stream;
   readonly #outcome = Promise.withResolvers<EventStreamOutcome>();
   readonly #heartbeat: NodeJS.Timeout;
-  // After the client has left, the source could be stuck, so what it still brings is not waited for.
+  // After the client has left, the source could be stuck, so its next batch is not awaited.
   #isOver = false;
 
   constructor(stream: Stream) {

@@ -2,7 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sql } from 'kysely';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { createBatchWatch, type BatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import type { CallLine } from '#libs/batches/lines/call-line.ts';
 import type { LinePermit } from '#libs/batches/lines/line-permit.ts';
@@ -130,6 +131,26 @@ test('every line is called once and settled, and its permit released', async () 
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a failed chunk that cannot be released is remembered as one that ran, and a released one is not', async () => {
+  const broken = (): Promise<never> => Promise.reject(new Error('no input'));
+  const { runner } = setUp(() => Promise.resolve(), 10, undefined, broken);
+  const released = await createChunk();
+  await runner.run(released.claim);
+  expect([await isHeld(released.claim), runner.hasRun(released.claim.work.key)]).toEqual([false, false]);
+  await sql`
+    create function refuse_release() returns trigger language plpgsql as $$ begin raise 'not now'; end $$`.execute(
+    database.db,
+  );
+  await sql`
+    create trigger refuse_release before update on batch_chunk for each row
+    when (old.state = 'held' and new.state = 'ready')
+    execute function refuse_release()`.execute(database.db);
+  onTestFinished(async () => void (await sql`drop function refuse_release cascade`.execute(database.db)));
+  const held = await createChunk();
+  await runner.run(held.claim);
+  expect([await isHeld(held.claim), runner.hasRun(held.claim.work.key)]).toEqual([true, true]);
 });
 
 test('a claim that was lost before it began calls nothing', async () => {

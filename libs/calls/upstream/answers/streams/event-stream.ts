@@ -187,13 +187,7 @@ export class EventStream {
       if (this.#isEnding) return; // The stream was cut off inside an event and counts as truncated.
       throw faults().invalid('sent an event that is not a JSON object', payload);
     }
-    if (view === 'chunk' || call.includeUsage) this.#add(payload);
-  }
-
-  #add(payload: string): void {
-    // The first push to an empty list reserves room for 16 more.
-    if (this.#batch.length === 0) this.#batch = [payload];
-    else this.#batch.push(payload);
+    if (view === 'chunk' || call.includeUsage) this.#batch.push(payload);
   }
 
   /** Passes the events on, unless they are the first ones and have no content yet. */
@@ -225,7 +219,7 @@ export class EventStream {
   #finish(): void {
     const { call, flow, faults } = this.#options;
     const usageChunk = call.includeUsage ? this.#meter.missingUsageChunk() : null;
-    if (usageChunk !== null) this.#add(usageChunk);
+    if (usageChunk !== null) this.#batch.push(usageChunk);
     flow.finish();
     if (this.#batch.length > 0) this.#open();
     if (this.#state === 'peeking') this.#close(false, faults().invalid('returned a stream without any content'));

@@ -13,7 +13,7 @@ export class MessageMeter implements StreamMeter {
   readonly #shape = new RepeatedShape();
 
   read(payload: string): PayloadView {
-    const repeated = this.#shape.textOf(payload);
+    const repeated = this.#shape.findText(payload);
     if (repeated !== null) {
       this.#chars += repeated.length;
       return 'chunk';

@@ -19,18 +19,18 @@ function textIn(chunk: string): string | null {
   }
 }
 
-function shapeOf(chunk: string, text: string): RepeatedShape {
+function learnShape(chunk: string, text: string): RepeatedShape {
   const shape = new RepeatedShape();
   shape.learn(chunk, text);
   return shape;
 }
 
 test('a chunk that differs only in its text is recognised', () => {
-  expect(shapeOf(toChunk('Hello'), 'Hello').textOf(toChunk(' world'))).toBe(' world');
+  expect(learnShape(toChunk('Hello'), 'Hello').findText(toChunk(' world'))).toBe(' world');
 });
 
 test('the padding of a chunk can differ, too', () => {
-  expect(shapeOf(toChunk('Hello', 'x4'), 'Hello').textOf(toChunk(' world', 'hG8s2'))).toBe(' world');
+  expect(learnShape(toChunk('Hello', 'x4'), 'Hello').findText(toChunk(' world', 'hG8s2'))).toBe(' world');
 });
 
 test.each([
@@ -43,8 +43,8 @@ test.each([
   ['no end', toChunk('a').slice(0, -3)],
   ['no text', ''],
 ])('a chunk with %s is left to the parser', (_name, chunk) => {
-  const shape = shapeOf(toChunk('Hello'), 'Hello');
-  expect(shape.textOf(chunk)).toBeNull();
+  const shape = learnShape(toChunk('Hello'), 'Hello');
+  expect(shape.findText(chunk)).toBeNull();
 });
 
 test.each([
@@ -53,7 +53,7 @@ test.each([
   ['has an escape', toChunk('"'), '"'],
   ['is empty', toChunk(''), ''],
 ])('a chunk whose text %s is not remembered', (_name, chunk, text) => {
-  expect(shapeOf(chunk, text).textOf(chunk)).toBeNull();
+  expect(learnShape(chunk, text).findText(chunk)).toBeNull();
 });
 
 test('what is recognised is exactly what parsing would have found', () => {
@@ -61,9 +61,9 @@ test('what is recognised is exactly what parsing would have found', () => {
   const padding = fc.option(fc.string({ maxLength: 6 }));
   fc.assert(
     fc.property(anyText, anyText, padding, padding, (first, second, padded, paddedNext) => {
-      const shape = shapeOf(toChunk(first, padded), first);
+      const shape = learnShape(toChunk(first, padded), first);
       const chunk = toChunk(second, paddedNext);
-      const found = shape.textOf(chunk);
+      const found = shape.findText(chunk);
       expect([second, null]).toContain(found);
       expect([textIn(chunk), null]).toContain(found);
     }),
@@ -73,11 +73,11 @@ test('what is recognised is exactly what parsing would have found', () => {
 
 test('a cut or changed chunk is recognised only if it is still JSON with that text', () => {
   const chunk = toChunk('Hello', 'abcd');
-  const shape = shapeOf(chunk, 'Hello');
+  const shape = learnShape(chunk, 'Hello');
   fc.assert(
     fc.property(fc.nat(chunk.length), fc.nat(3), fc.string({ unit: 'binary', maxLength: 3 }), (at, cut, more) => {
       const changed = chunk.slice(0, at) + more + chunk.slice(at + cut);
-      expect([textIn(changed), null]).toContain(shape.textOf(changed));
+      expect([textIn(changed), null]).toContain(shape.findText(changed));
     }),
     { numRuns: 5_000 },
   );

@@ -3,8 +3,8 @@ const plain = /^[ !#-[\]-\uffff]*$/;
 const textMember = /"(?:content|text)":\s*"$/;
 /** Random text with which OpenAI hides the lengths of its chunks. */
 const paddingMember = /"obfuscation":\s*"/;
-/** A stream whose chunks differ in more than their text is not compared for ever. */
-const learntMax = 8;
+/** After this many shapes, the chunks of a stream are parsed: they differ in more than their text. */
+const shapesMax = 8;
 
 /**
  * Most chunks of a stream are the same JSON text around another piece of the answer. Such a chunk is recognised by
@@ -14,17 +14,17 @@ export class RepeatedShape {
   #before = '';
   #between = '';
   #after = '';
-  #learnt = 0;
+  #shapes = 0;
 
   /** Remembers a chunk. `text`: the only string in it that other chunks change, apart from the padding. */
   learn(chunk: string, text: string): void {
-    if (this.#learnt === learntMax || text === '' || !plain.test(text)) return;
+    if (this.#shapes === shapesMax || text === '' || !plain.test(text)) return;
     const token = `"${text}"`;
     const at = chunk.indexOf(token) + 1;
     if (at === 0 || chunk.indexOf(token, at) !== -1) return;
     const before = chunk.slice(0, at);
     if (!textMember.test(before)) return;
-    this.#learnt += 1;
+    this.#shapes += 1;
     const rest = chunk.slice(at + text.length);
     const padding = paddingMember.exec(rest);
     const paddingAt = padding === null ? 0 : padding.index + padding[0].length;
@@ -34,7 +34,7 @@ export class RepeatedShape {
   }
 
   /** The text of a chunk that is equal to the remembered one apart from its text and its padding; null for others. */
-  textOf(chunk: string): string | null {
+  findText(chunk: string): string | null {
     const { length } = this.#before;
     // Comparing a slice takes half the time of startsWith.
     if (length === 0 || chunk.slice(0, length) !== this.#before) return null;

@@ -47,7 +47,7 @@ export function createStreamMeter(): StreamMeter {
 
   return {
     read: (payload) => {
-      const repeated = shape.textOf(payload);
+      const repeated = shape.findText(payload);
       if (repeated !== null) {
         chars += repeated.length;
         return 'chunk';
