@@ -92,6 +92,7 @@ export function composeLanes(
     isCrowded: () => lines.isCrowded(),
     lines: {
       wake: () => void lines.wake(),
+      awaitFirst: (batchId: string) => lines.awaitFirst(batchId),
       /** A process runs the first chunk of a batch that it has validated, if no other work waits for the slot. */
       firstHolder: () => (lines.isIdle() ? lease.holder() : null),
       runFirst({ batch, blob, chunk, holder, left }: FirstChunk, weight: number): void {
@@ -101,14 +102,9 @@ export function composeLanes(
     },
     /** Writes the files of a small batch that this process holds. */
     finish: async (batch: BatchRow, holder: Holder): Promise<void> => {
-      const turn = {
-        batchId: batch.id,
-        workspaceId: batch.workspace_id,
-        work: 'finalise',
-        failures: 0,
-        weight: 1,
-      } as const;
-      await small.adopt({ ...turn, key: batch.id, batch }, holder);
+      const { id: batchId, workspace_id: workspaceId } = batch;
+      const turn = { batchId, workspaceId, work: 'finalise', failures: 0, weight: 1 } as const;
+      await small.adopt({ ...turn, key: batchId, batch }, holder);
     },
     /** Looks for work when a ticket says so. While all slots are taken, tickets wait. */
     async workOnTickets(queue: JobQueue): Promise<void> {

@@ -74,7 +74,8 @@ test('a batch that is cancelled says which requests were not made', async () => 
   expect((await client.messages.batches.cancel(id)).cancel_initiated_at).not.toBeNull();
   const { request_counts: counts } = await ended(id);
   const results = Object.values(await resultsOf(id));
-  expect(results).toHaveLength(counts.canceled === 0 ? 0 : 5);
+  // None if it was cancelled before it ran. Requests that had begun by then still end.
+  expect(results).toHaveLength(counts.canceled + counts.succeeded);
   expect(results.filter((result) => (result as { type: string }).type === 'canceled')).toHaveLength(counts.canceled);
 });
 

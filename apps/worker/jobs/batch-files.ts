@@ -29,6 +29,8 @@ type Deps = {
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   /** Where the process runs chunks; what `validateBatch` needs of it. */
   lines: () => {
+    /** Claims no chunk of a batch until the returned function is called. */
+    awaitFirst: (batchId: string) => () => void;
     firstHolder: () => Holder | null;
     /** `weight`: that of the workspace. */
     runFirst: (first: FirstChunk, weight: number) => void;
@@ -70,6 +72,7 @@ export class BatchFiles {
     const { config, validator, outputs, watch, releaseTarget, logger } = this.#deps;
     const lines = this.#deps.lines();
     let isRunning = false;
+    const endWait = lines.awaitFirst(before.id);
     const { db, eventLog, queue, blobs, files, access } = this.#deps.platform;
     const batch = await validateBatch(
       {
@@ -115,7 +118,7 @@ export class BatchFiles {
       },
       before,
       signal,
-    );
+    ).finally(endWait);
     if (batch.status === 'in_progress' && !isRunning) lines.wake();
     return batch;
   }

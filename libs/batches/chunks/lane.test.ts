@@ -77,6 +77,19 @@ test('a workspace that is alone gets all slots, and a batch no more than its own
   expect(many.count('a')).toBe(8 + 12);
 });
 
+test('nothing of a batch is claimed while its first work is about to be adopted', async () => {
+  const [first, ...others] = workOf('a', 1, 3) as [Work, ...Work[]];
+  const other = workOf('b', 1);
+  const { lane, running } = setUp([...others, ...other], { ofAll: 8, ofBatch: 1 });
+  const endWait = lane.awaitFirst(first.batchId);
+  await lane.wake();
+  expect(running.map(({ work }) => work)).toEqual(other);
+  void lane.adopt(first, holder, { weight: 1, left: 2, isTail: false });
+  endWait();
+  await lane.wake();
+  expect(running.map(({ work }) => work)).toEqual([...other, first]);
+});
+
 test('a workspace that comes later gets its share, although another one fills all slots and does not end', async () => {
   const ready = workOf('a', 4, 10);
   const { lane, count } = setUp(ready);

@@ -72,6 +72,7 @@ export class Lane<Claimed extends Work> {
   readonly #options: Options<Claimed>;
   readonly #running = new Map<string, Running>();
   readonly #done = new Set<Promise<void>>();
+  readonly #awaited = new Set<string>();
   readonly #loop: BackgroundLoop;
   #activeWeight = 0;
   #isStopped = false;
@@ -126,6 +127,15 @@ export class Lane<Claimed extends Work> {
     await this.#start(work, holder, place);
   }
 
+  /**
+   * Claims nothing of a batch whose first work this process can adopt soon, so that the batch does not exceed its slots.
+   * Returns a function that ends this. It does not wake the lane.
+   */
+  awaitFirst(batchId: string): () => void {
+    this.#awaited.add(batchId);
+    return () => this.#awaited.delete(batchId);
+  }
+
   /** Claims nothing more, and waits for what runs. */
   async stop(timeoutMs: number): Promise<void> {
     this.#isStopped = true;
@@ -164,7 +174,8 @@ export class Lane<Claimed extends Work> {
   /** Nothing is ready beyond what these limits leave out. */
   #endPass({ exceptWorkspaces, exceptBatches }: ClaimLimits): void {
     const left = new Map(Array.from(this.#running.values(), (running) => [running.work.batchId, running.left]));
-    this.#isHeldBack = exceptWorkspaces.length > 0 || exceptBatches.some((batchId) => left.get(batchId) !== 0);
+    const isLeftOut = (batchId: string): boolean => !this.#awaited.has(batchId) && left.get(batchId) !== 0;
+    this.#isHeldBack = exceptWorkspaces.length > 0 || exceptBatches.some(isLeftOut);
   }
 
   /**
@@ -189,7 +200,7 @@ export class Lane<Claimed extends Work> {
     const mostOfBatch = isStrict || used < ofAll ? ofBatch : 1;
     return {
       exceptWorkspaces: withAtLeast(mostOf, workspaces),
-      exceptBatches: withAtLeast(() => mostOfBatch, batches),
+      exceptBatches: [...withAtLeast(() => mostOfBatch, batches), ...this.#awaited],
     };
   }
 
