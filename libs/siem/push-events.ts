@@ -68,8 +68,10 @@ async function pushPage(deps: Deps, id: string, signal: AbortSignal): Promise<vo
     const destination = await readDestination(deps, id);
     if (destination === null) return;
     const page = await readPage(deps, destination, cursor);
-    if (page.items.length > 0) await sendItems({ ...deps, signal }, destination, page.items);
-    await moveCursor(db, cursor, page);
+    const sent = page.items.length;
+    const dropped = sent > 0 ? await sendItems({ ...deps, signal }, destination, page.items) : 0;
+    if (dropped > 0) logger.warn({ destination_id: id, dropped, sent }, 'a collector dropped records of a page');
+    await moveCursor(db, cursor, { ...page, dropped });
   } catch (error) {
     if (signal.aborted || isTransient(error)) throw error;
     const known = toMessage(error);

@@ -30,14 +30,21 @@ type Deps = {
   signal: AbortSignal;
 };
 
-/** Sends a page, and resolves when the receiver has accepted all of it. Throws NotAcceptedError. */
-export async function sendItems(deps: Deps, destination: SiemDestination, items: readonly string[]): Promise<void> {
+/**
+ * Sends a page, and resolves when the receiver has accepted it, with the number of items that it says it dropped. Throws
+ * NotAcceptedError.
+ */
+export async function sendItems(deps: Deps, destination: SiemDestination, items: readonly string[]): Promise<number> {
   const { id, data } = destination;
   const { text, contentType } = joinItems(data, items);
-  if (data.type === 'folder') return await appendToFolder(deps.folder, id, text);
+  if (data.type === 'folder') {
+    await appendToFolder(deps.folder, id, text);
+    return 0;
+  }
   const egress = data.ca ? deps.egress.trusting(data.ca) : deps.egress;
   try {
-    await sendToServer({ ...deps, egress }, destination, { text, contentType });
+    const answer = await sendToServer({ ...deps, egress }, destination, { text, contentType });
+    return Math.min(items.length, answer === undefined ? 0 : readDropped(answer));
   } catch (error) {
     // Without its cause, which would look like a lost connection to the database.
     throw error instanceof GatewayError ? new NotAcceptedError(error.message) : error;
@@ -50,19 +57,40 @@ async function sendToServer(
   { egress, signal }: Deps,
   { workspaceId, data, token }: SiemDestination,
   { text, contentType }: { text: string; contentType: string },
-): Promise<void> {
+): Promise<Buffer | undefined> {
   const url = toServerUrl(data);
   const receiver = { egress, label: url.host, signal };
-  if (data.type === 'syslog') return await sendOverTls(receiver, { url, bytes: Buffer.from(text), workspaceId });
+  if (data.type === 'syslog') {
+    await sendOverTls(receiver, { url, bytes: Buffer.from(text), workspaceId });
+    return undefined;
+  }
   const headers = {
     'content-type': contentType,
     ...(token === undefined ? {} : { authorization: authorization(data, token) }),
   };
   const secrets = token === undefined ? [] : [token];
-  const answer = await postBody({ ...receiver, secrets }, { url, headers, body: text, workspaceId });
-  if (answer.status >= 200 && answer.status < 300) return;
+  const answerBytesMax = data.format === 'opentelemetry' ? collectorAnswerBytesMax : undefined;
+  const answer = await postBody({ ...receiver, secrets }, { url, headers, body: text, workspaceId, answerBytesMax });
+  if (answer.status >= 200 && answer.status < 300) return answer.body;
   const retryAfterMs = readRetryAfter(answer.headers as Record<string, string>, Date.now());
   throw new NotAcceptedError(`${url.host} answered with status ${answer.status}.`, retryAfterMs);
+}
+
+const collectorAnswerBytesMax = 65_536;
+
+/**
+ * The number of records that a collector says it dropped from a page (`partialSuccess` of OTLP 1.5). It forbids to send
+ * such a page again, because the collector has kept the others.
+ */
+function readDropped(answer: Buffer): number {
+  try {
+    const { partialSuccess } = JSON.parse(answer.toString()) as { partialSuccess?: { rejectedLogRecords?: unknown } };
+    // A 64-bit integer is a text.
+    const dropped = Number(partialSuccess?.rejectedLogRecords ?? 0);
+    return Number.isSafeInteger(dropped) && dropped > 0 ? dropped : 0;
+  } catch {
+    return 0; // The body is empty or another form of OTLP.
+  }
 }
 
 /** The value of the header: of Splunk, a bearer token (RFC 6750), or one with its own scheme. */

@@ -158,6 +158,24 @@ test('Splunk gets a page again until it answers with 200, and pages become small
   expect(sent.every(({ event }) => event.class_uid === 6003)).toBe(true);
 });
 
+test('a page of which a collector dropped records is not sent again, and the destination counts them', async () => {
+  const receiver = await startHttpsReceiver();
+  receiver.answer((_request, count) =>
+    count === 1 ? { partialSuccess: { rejectedLogRecords: '1', errorMessage: 'too large' } } : { partialSuccess: {} },
+  );
+  const to = { type: 'https', format: 'opentelemetry', url: `${receiver.url}/v1/logs`, ca: receiver.ca };
+  const destination = await createDestination(to);
+  await caughtUp(destination);
+  await ask('POST', '/configs', { name: 'after', config: { retry: { attempts: 1 } } }, workspace.key);
+  await eventually(
+    () => receiver.requests,
+    (requests) => requests.some(({ body }) => body.includes('config.created')),
+  );
+  await caughtUp(destination);
+  expect(await read(destination)).toMatchObject({ dropped_records: 1, failures: 0, last_error: null });
+  expect(receiver.requests.filter(({ body }) => body.includes('siem_destination.created'))).toHaveLength(1);
+});
+
 test('syslog messages arrive whole and in order', async () => {
   const receiver = await startSyslogReceiver();
   const destination = await createDestination({ type: 'syslog', url: receiver.url, ca: receiver.ca });

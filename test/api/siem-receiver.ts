@@ -27,8 +27,8 @@ function makeCertificate(): Certificate {
 }
 
 export type Received = { path: string; headers: IncomingHttpHeaders; body: string };
-/** The status of the answer; null: there is none. */
-type Script = (request: Received, count: number) => number | null;
+/** The status of the answer, or its body with the status 200; null: there is none. */
+type Script = (request: Received, count: number) => number | object | null;
 
 export type Receiver = { url: string; ca: string; requests: Received[]; answer: (script: Script) => void };
 
@@ -49,10 +49,11 @@ export async function startHttpsReceiver(): Promise<Receiver> {
     request.on('end', () => {
       const received = { path: request.url ?? '', headers: request.headers, body: Buffer.concat(pieces).toString() };
       requests.push(received);
-      const status = script(received, requests.length);
-      if (status === null) return;
-      response.writeHead(status, { 'content-type': 'application/json' });
-      response.end(JSON.stringify({ text: `echo ${request.headers.authorization}`, code: 9 }));
+      const answer = script(received, requests.length);
+      if (answer === null) return;
+      response.writeHead(typeof answer === 'number' ? answer : 200, { 'content-type': 'application/json' });
+      const echo = { text: `echo ${request.headers.authorization}`, code: 9 };
+      response.end(JSON.stringify(typeof answer === 'number' ? echo : answer));
     });
   });
   const port = await listen(server);

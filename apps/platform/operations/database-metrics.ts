@@ -130,6 +130,11 @@ function registerSiemMetrics(registers: Registry[], db: Platform['db']): void {
     'Number of SIEM destinations whose last attempt failed, by owner (organisation, workspace).',
     ({ failing }) => failing,
   );
+  ofEach(
+    'sluice_siem_dropped_records',
+    'Number of events and records that OpenTelemetry collectors said they dropped, by owner (organisation, workspace).',
+    ({ dropped }) => dropped,
+  );
 }
 
 function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {

@@ -69,15 +69,15 @@ export async function readDestination(
 /** Where a page ends. `upTo`: its last event. `sentCall`: its last record of the seal after that event; null: it has none. */
 export type Reached = { upTo: Checkpoint; sentCall: string | null };
 
-/** A page was accepted. */
+/** A page was accepted. `dropped`: how many of its records the receiver said it dropped. */
 export async function moveCursor(
   db: Kysely<Database>,
   { destination_id, claims }: ClaimedCursor,
-  { upTo: { epoch, transactionId, position }, sentCall }: Reached,
+  { upTo: { epoch, transactionId, position }, sentCall, dropped }: Reached & { dropped: number },
 ): Promise<void> {
   await sql`
     update siem_cursor set epoch = ${epoch}, transaction_id = ${transactionId}::xid8, position = ${position}, failures = 0,
-      sent_call = ${sentCall}, last_error = null, sent_at = clock_timestamp(), next_attempt_at = clock_timestamp()
+      dropped = dropped + ${dropped}, sent_call = ${sentCall}, last_error = null, sent_at = clock_timestamp(), next_attempt_at = clock_timestamp()
     where destination_id = ${destination_id} and claims = ${claims}`.execute(db);
 }
 

@@ -86,6 +86,7 @@ export const siemDestinationKind = defineKind<typeof siemDestinationFields, Siem
     last_sent_at: null,
     failures: 0,
     last_error: null,
+    dropped_records: 0,
     next_attempt_at: null,
     created_by: data.created_by ?? null,
   }),

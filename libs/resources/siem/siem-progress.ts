@@ -14,6 +14,7 @@ type Progress = {
   sent_at: Date | null;
   failures: number;
   last_error: string | null;
+  dropped: number;
   next_attempt_at: Date;
 };
 
@@ -23,7 +24,8 @@ export async function readProgress(
   destinations: readonly { id: string }[],
 ): Promise<(destination: { id: string }) => object> {
   const { rows } = await sql<Progress>`
-    select destination_id, ${lag} as lag, sent_at, failures, last_error, next_attempt_at
+    select destination_id, ${lag} as lag, sent_at, failures, last_error,
+      dropped::float8 as dropped, next_attempt_at
     from siem_cursor where destination_id = any(${destinations.map(({ id }) => id)}::text[])`.execute(db);
   const byId = new Map(rows.map((row) => [row.destination_id, row]));
   return ({ id }) => {
@@ -34,18 +36,23 @@ export async function readProgress(
       last_sent_at: row.sent_at?.toISOString() ?? null,
       failures: row.failures,
       last_error: row.last_error,
+      dropped_records: row.dropped,
       next_attempt_at: row.failures > 0 ? row.next_attempt_at.toISOString() : null,
     };
   };
 }
 
-export type SiemState = { owner: string; lag: number; failing: number };
+export type SiemState = { owner: string; lag: number; failing: number; dropped: number };
 
-/** The largest lag of the enabled destinations of workspaces and of the organisation, and how many of them fail. */
+/**
+ * The largest lag of the enabled destinations of workspaces and of the organisation, how many of them fail, and how many
+ * records their collectors dropped.
+ */
 export async function readSiemState(db: Kysely<Database>): Promise<SiemState[]> {
   const { rows } = await sql<SiemState>`
     select case when siem_cursor.workspace_id = ${organisationId} then 'organisation' else 'workspace' end as owner,
-      max(${lag}) as lag, count(*) filter (where failures > 0)::int as failing
+      max(${lag}) as lag, count(*) filter (where failures > 0)::int as failing,
+      sum(dropped)::float8 as dropped
     from siem_cursor join resource as destination on destination.id = destination_id
     left join resource as workspace on workspace.id = siem_cursor.workspace_id and workspace.kind = 'workspace'
     where (destination.data ->> 'enabled')::boolean and workspace.deleted_at is null group by 1`.execute(db);
