@@ -4,6 +4,7 @@ import { applySteps } from '../records/apply-commands.ts';
 import { planRecords, type State, type Step } from '../records/apply-records.ts';
 import { readObject } from '../records/read-documents.ts';
 import { toRecords } from '../records/record-files.ts';
+import { writeDocument } from '../records/write-document.ts';
 import { CliError } from '../server/cli-error.ts';
 import { addGroup, clientCommand, type ClientOptions } from '../server/client-command.ts';
 import { variableOf } from '../server/config.ts';
@@ -62,9 +63,8 @@ const listVariables = ({ kind, spec }: RecordDocument): string[] =>
     : Object.values(spec).flatMap((value) => /^\$\{env:(.+)\}$/.exec(String(value))?.[1] ?? []);
 
 async function writeRecords(file: string, records: readonly RecordDocument[]): Promise<void> {
-  const { stringify } = await import('yaml');
-  const text = records.map((record) => stringify(record)).join('---\n');
-  await writeFile(file, text).catch((error: unknown) => {
+  const texts = await Promise.all(records.map((record) => writeDocument(record)));
+  await writeFile(file, texts.join('---\n')).catch((error: unknown) => {
     throw unwritableFile(file, error);
   });
   note(`${records.length} records written to ${file}`);

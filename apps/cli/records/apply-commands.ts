@@ -20,6 +20,7 @@ import {
   type SecretSources,
 } from './record-files.ts';
 import { appliedKinds } from './record-kinds.ts';
+import { writeDocument } from './write-document.ts';
 
 type Options = ClientOptions & {
   file: string;
@@ -125,7 +126,6 @@ const withoutComputed = (name: unknown, value: unknown): unknown =>
   name === 'next_usage_reset_at' ? undefined : value;
 
 async function exportRecords(client: Client, folder: string): Promise<void> {
-  const { stringify } = await import('yaml');
   const document = await client.json<Document>('GET', '/openapi.json');
   const slugs: Slugs = new Map();
   let written = 0;
@@ -149,7 +149,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
       if (fields.includes('key') && (record['last_four'] || record['masked_key'])) spec['key'] = variableFor('key');
       if (kind.address === 'id') delete spec['name'];
       const document = { kind: kind.kind, [kind.address === 'slug' ? 'slug' : 'name']: name, spec };
-      const text = stringify(document, withoutComputed);
+      const text = await writeDocument(document, withoutComputed);
       const file = path.join(folder, kind.command, `${name.replaceAll(/[^\w.-]/g, '_')}.yaml`);
       try {
         await mkdir(path.dirname(file), { recursive: true });

@@ -3,11 +3,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { parse, stringify } from 'yaml';
+import { parse } from 'yaml';
 import { authForms } from '#libs/contracts/secret-references.ts';
 import { secretNames } from '#libs/contracts/virtual-keys.ts';
 import { hasReference, readSpec, resolveReferences, writeSpec } from './record-files.ts';
 import { appliedKinds, type RecordKind } from './record-kinds.ts';
+import { writeDocument } from './write-document.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -32,6 +33,7 @@ const piece = fc.constantFrom(
   'a',
   ' ',
   '\n',
+  'word '.repeat(20),
 );
 const texts = fc.oneof(
   fc.array(piece, { maxLength: 6 }).map((pieces) => pieces.join('')),
@@ -56,13 +58,19 @@ const specs = fc.dictionary(fc.constantFrom('string', 'key', 'config', 'paramete
 const openKinds = appliedKinds.filter(({ applied }) => applied?.areCredentials !== true);
 const kindNamed = (name: string): RecordKind => appliedKinds.find(({ kind }) => kind === name) as RecordKind;
 
-test('whatever a record contains, its exported file gives it back and refers to no variable or file', () => {
-  fc.assert(
-    fc.property(fc.constantFrom(...openKinds), specs, (kind, spec) => {
-      const read = readSpec(kind, parse(stringify(writeSpec(spec))) as Record<string, unknown>);
+test('whatever a record contains, its exported file gives it back and refers to no variable or file', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.constantFrom(...openKinds), specs, async (kind, spec) => {
+      const read = readSpec(kind, parse(await writeDocument(writeSpec(spec))) as Record<string, unknown>);
       expect(read).toEqual(spec);
       expect(hasReference(read)).toBe(false);
     }),
+    {
+      examples: [
+        [kindNamed('config'), { string: '\n \n' }],
+        [kindNamed('config'), { string: `\${env:A} ${'x'.repeat(60)}\n \n-\r` }],
+      ],
+    },
   );
 });
 

@@ -1,0 +1,22 @@
+type Replacer = (name: unknown, value: unknown) => unknown;
+
+// The library does not read all texts back as it writes them: neither those that it folds, nor blocks of nothing but
+// spaces and line ends.
+const unfolded = {
+  blockQuote: 'literal',
+  lineWidth: 0,
+  doubleQuotedMinMultiLineLength: Number.POSITIVE_INFINITY,
+} as const;
+const onlySpaces = /^\s+$/;
+
+/** The YAML document of a value. `replacer`: as for JSON.stringify. */
+export async function writeDocument(value: unknown, replacer?: Replacer): Promise<string> {
+  const { Document, visit } = await import('yaml');
+  const document = new Document(value, replacer ?? null);
+  visit(document, {
+    Scalar(_key, scalar) {
+      if (typeof scalar.value === 'string' && onlySpaces.test(scalar.value)) scalar.type = 'QUOTE_DOUBLE';
+    },
+  });
+  return document.toString(unfolded);
+}
