@@ -152,7 +152,8 @@ describe('a limit of calls', () => {
           const most = background > 0 ? sharing.limit.learned : before + need.live;
           expect(sharing.sum()).toBeLessThanOrEqual(most);
         }
-        // When nothing changes any more, each has an equal part of the limit, or all that it needs.
+        // When nothing changes any more, each has an equal part of the limit, or all that it needs. One of its calls can
+        // be lent to others, because what cannot be divided changes hands.
         for (const holder of needed.keys()) if (!(holder in sharing.limit.shares)) needed.delete(holder);
         for (let round = 0; round < 4; round += 1) {
           for (const [holder, need] of needed) sharing.renew(holder, demand(holder, need));
@@ -161,7 +162,7 @@ describe('a limit of calls', () => {
         const working = [...needed].filter(([, { needs }]) => needs > 0);
         const part = Math.max(0, Math.floor((sharing.limit.learned - live) / working.length));
         for (const [holder, { needs }] of working)
-          expect(granted(holder)).toBeGreaterThanOrEqual(Math.min(part, needs));
+          expect(granted(holder)).toBeGreaterThanOrEqual(Math.min(part, needs) - 1);
         expect(sharing.sum()).toBeLessThanOrEqual(Math.max(sharing.limit.learned, live));
       }),
       { numRuns: 500 },
