@@ -9,11 +9,12 @@ process.env['NODE_COMPILE_CACHE'] ??= path.join(import.meta.dirname, 'node_modul
 // more, and the report marks it (`retry x1`), so that a rare race is seen without making the whole run worthless.
 const retry = 1;
 
-/** Those that replace a module, which the other files of the process would get too. */
-const replacing = [
+/** Those that replace a module, which the other files of the process would get too, or measure the memory of their process. */
+const isolated = [
   'apps/cli/batches/follow-results.test.ts',
   'test/api/new-provider.test.ts',
   'test/integration/request-log/made-up-column.test.ts',
+  'libs/kernel/json/measure-json.test.ts',
 ];
 
 /** What the tests have in common that need a Postgres: DATABASE_URL, embedded, or Testcontainers (test/postgres.ts). */
@@ -23,7 +24,8 @@ const withPostgres = { globalSetup: ['test/postgres-server.ts'], retry, testTime
 // changes a module for itself, except those of `isolated`.
 export default defineConfig({
   test: {
-    // Two also on two cores, where vitest would take one: these tests wait more than they compute.
+    // Two also on two cores, where vitest would take one: these tests wait more than they compute. Three take a sixth
+    // less time, but two to three tests then need a second try.
     maxWorkers: 2,
     projects: [
       {
@@ -33,7 +35,7 @@ export default defineConfig({
           retry,
           testTimeout: 60_000,
           include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse,fuzz}/*.test.ts'],
-          exclude: replacing,
+          exclude: isolated,
         },
       },
       // In two projects, because what a file leaves in memory stays until the last file of its project.
@@ -43,7 +45,7 @@ export default defineConfig({
           name: 'api',
           isolate: false,
           include: ['test/api/*.test.ts'],
-          exclude: replacing,
+          exclude: isolated,
         },
       },
       {
@@ -52,11 +54,11 @@ export default defineConfig({
           name: 'integration',
           isolate: false,
           include: ['test/{integration,attacks}/**/*.test.ts'],
-          exclude: replacing,
+          exclude: isolated,
         },
       },
       {
-        test: { ...withPostgres, name: 'isolated', include: ['test/faults/*.test.ts', ...replacing] },
+        test: { ...withPostgres, name: 'isolated', include: ['test/faults/*.test.ts', ...isolated] },
       },
       {
         test: {
