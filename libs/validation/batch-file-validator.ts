@@ -34,7 +34,7 @@ export function createBatchFileValidator(options: Options = {}): BatchFileValida
   // With less, V8 runs out of memory while it starts the thread and ends the process.
   if (threadMemoryMb < 256) throw new Error(`a validation thread needs at least 256 MB, not ${threadMemoryMb}`);
   // An idle thread takes 37 MB, and starting one takes 0.2 s.
-  const pool = createSlicePool({ threads, threadMemoryMb, idleTimeoutMs: options.idleTimeoutMs ?? 5_000 });
+  const pool = createSlicePool({ threads, threadMemoryMb, idleTimeoutMs: options.idleTimeoutMs ?? 1_000 });
   const limits = { ...defaultLimits, ...options.limits };
   const temporaryDirectory = options.temporaryDirectory ?? tmpdir();
   return {
