@@ -17,5 +17,6 @@ test.each<[string, number, Fault]>([
   ['Postgres is down for 14 s', 19_000, { kind: 'kill_postgres', downMs: 14_000 }],
   ['the clock of the database is set a minute ahead', 6_000, { kind: 'move_clock', byMs: 60_000 }],
 ])('no line is called twice when %s', { timeout: 150_000 }, async (_what, callMs, fault) => {
-  expect(await runOutageRound(rig, { lines: 50, callMs }, fault)).toEqual([]);
+  // All of these calls begin at once: a limit starts at 32, and a worker without a free core does not raise it.
+  expect(await runOutageRound(rig, { lines: 30, callMs }, fault)).toEqual([]);
 });
