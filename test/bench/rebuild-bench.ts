@@ -92,6 +92,9 @@ async function measureCallSeal({ postgres }: Stack, seal: () => Promise<number>)
   return (user + system + ofPostgres) / calls;
 }
 
+/** Between two replays: without it, the bench would measure the pace at which a workspace can read events (4 MiB/s). */
+const pauseMs = 100;
+
 async function measureStates({ apiUrl, adminKey }: Stack, pool: Pool, states: number): Promise<number> {
   const { rows } = await pool.query<{ id: string; updated_at: Date }>(
     'select id, updated_at from batch where version = $1',
@@ -108,6 +111,7 @@ async function measureStates({ apiUrl, adminKey }: Stack, pool: Pool, states: nu
     });
     const state = (await body.json()) as { version?: number };
     latencies.push(performance.now() - startedMs);
+    await delay(pauseMs);
     if (statusCode !== 200 || state.version !== streamEvents) throw new Error(`no state: ${JSON.stringify(state)}`);
   }
   return percentile(
