@@ -1,9 +1,13 @@
+import { getPriority, setPriority } from 'node:os';
 import type { Command } from 'commander';
 import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { print, toJson } from '../terminal/output.ts';
+
+/** The niceness of maintenance. An ordinary user can only raise it. */
+const lowPriority = 10;
 
 // Maintenance commands use the database. They load their code when they run, so that commands that only use HTTP start
 // quickly.
@@ -76,6 +80,8 @@ export function operatorCommand<Options = object>(
     const { limitHeapGrowth } = await import('#libs/kernel/heap-growth.ts');
     const { openDatabaseUrl } = await import('./doctor-local.ts');
     limitHeapGrowth();
+    // Processes that serve on the same machine come first.
+    if (getPriority() < lowPriority) setPriority(lowPriority);
     const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
     const { url, close } = await openDatabaseUrl({ mayCreate }, logger);
     const draw = (text: string): void => {
