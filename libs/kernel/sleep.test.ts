@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { sleep } from './sleep.ts';
 
 test('a wait longer than the longest timer does not end at once', async () => {
@@ -15,6 +15,16 @@ test('a wait longer than the longest timer does not end at once', async () => {
 
 test.each([0, 1])('a wait of %s ms ends', async (ms) => {
   await expect(sleep(ms)).resolves.toBeUndefined();
+});
+
+test('a wait whose end has passed is over, without a warning of Node', async () => {
+  const warnings: Error[] = [];
+  const keep = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', keep);
+  onTestFinished(() => void process.off('warning', keep));
+  await sleep(-5_000.5);
+  await sleep(1);
+  expect(warnings).toEqual([]);
 });
 
 test('no wait ends early by a part of a millisecond', async () => {
