@@ -424,6 +424,7 @@ type SiemCursorTable = {
   next_attempt_at: Generated<Date>;
   failures: Generated<number>;
   last_error: string | null;
+  dropped: Generated<number>;
   sent_at: Date | null;
 };
 
