@@ -9,7 +9,7 @@ process.env['NODE_COMPILE_CACHE'] ??= path.join(import.meta.dirname, 'node_modul
 // more, and the report marks it (`retry x1`), so that a rare race is seen without making the whole run worthless.
 const retry = 1;
 
-/** Those that replace a module, which the other files of the process would get too, or measure the memory of their process. */
+/** Files that replace a module, which the other files of the process would get too, or that measure the memory of their process. */
 const isolated = [
   'apps/cli/batches/follow-results.test.ts',
   'test/api/new-provider.test.ts',

@@ -1127,7 +1127,7 @@ create table siem_cursor (
   next_attempt_at timestamptz not null default clock_timestamp(),
   failures integer not null default 0,
   last_error text,
-  -- Records that collectors said they dropped.
+  -- Records that collectors reported as dropped.
   dropped bigint not null default 0,
   sent_at timestamptz
 );

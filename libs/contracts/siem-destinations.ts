@@ -76,7 +76,7 @@ export const SiemDestinationObject = z.object({
   last_error: z.string().nullable(),
   dropped_records: z
     .int()
-    .describe('Events and records that an OpenTelemetry collector said it dropped. They are not sent again.'),
+    .describe('Events and records that an OpenTelemetry collector reported as dropped. They are not sent again.'),
   next_attempt_at: z.string().nullable().describe('After a failure: not earlier than this.'),
   created_by: z.string().nullable(),
   created_at: z.string(),

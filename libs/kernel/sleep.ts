@@ -5,7 +5,7 @@ const timerMsMax = 2_147_483_647;
 
 /**
  * Waits `ms` milliseconds, however many, and never less: a timer counts in whole milliseconds and can fire up to one early. A
- * call that came back so early was refused, because its rate limit had not passed. A negative time is none. Returns early,
+ * call that came back so early was refused, because its rate limit had not passed. A negative `ms` counts as 0. Returns early,
  * without throwing, when the signal aborts.
  */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {

@@ -31,7 +31,7 @@ type Deps = {
 };
 
 /**
- * Sends a page, and resolves when the receiver has accepted it, with the number of items that it says it dropped. Throws
+ * Sends a page. Resolves when the receiver has accepted it, with the number of items that it reported as dropped. Throws
  * NotAcceptedError.
  */
 export async function sendItems(deps: Deps, destination: SiemDestination, items: readonly string[]): Promise<number> {
@@ -79,8 +79,8 @@ async function sendToServer(
 const collectorAnswerBytesMax = 65_536;
 
 /**
- * The number of records that a collector says it dropped from a page (`partialSuccess` of OTLP 1.5). It forbids to send
- * such a page again, because the collector has kept the others.
+ * Returns how many records of a page a collector reported as dropped (`partialSuccess`). OTLP 1.5 forbids sending such a
+ * page again, because the collector has kept the other records.
  */
 function readDropped(answer: Buffer): number {
   try {

@@ -1,7 +1,6 @@
 type Replacer = (name: unknown, value: unknown) => unknown;
 
-// The library does not read all texts back as it writes them: neither those that it folds, nor blocks of nothing but
-// spaces and line ends.
+// The library changes some texts that it folds, and loses the spaces of blocks that contain only spaces and line ends.
 const unfolded = {
   blockQuote: 'literal',
   lineWidth: 0,

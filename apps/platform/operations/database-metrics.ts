@@ -132,7 +132,7 @@ function registerSiemMetrics(registers: Registry[], db: Platform['db']): void {
   );
   ofEach(
     'sluice_siem_dropped_records',
-    'Number of events and records that OpenTelemetry collectors said they dropped, by owner (organisation, workspace).',
+    'Number of events and records that OpenTelemetry collectors reported as dropped, by owner (organisation, workspace).',
     ({ dropped }) => dropped,
   );
 }

@@ -69,7 +69,7 @@ export async function readDestination(
 /** Where a page ends. `upTo`: its last event. `sentCall`: its last record of the seal after that event; null: it has none. */
 export type Reached = { upTo: Checkpoint; sentCall: string | null };
 
-/** A page was accepted. `dropped`: how many of its records the receiver said it dropped. */
+/** A page was accepted. `dropped`: how many of its records the receiver reported as dropped. */
 export async function moveCursor(
   db: Kysely<Database>,
   { destination_id, claims }: ClaimedCursor,
@@ -77,7 +77,8 @@ export async function moveCursor(
 ): Promise<void> {
   await sql`
     update siem_cursor set epoch = ${epoch}, transaction_id = ${transactionId}::xid8, position = ${position}, failures = 0,
-      dropped = dropped + ${dropped}, sent_call = ${sentCall}, last_error = null, sent_at = clock_timestamp(), next_attempt_at = clock_timestamp()
+      dropped = dropped + ${dropped}, sent_call = ${sentCall}, last_error = null,
+      sent_at = clock_timestamp(), next_attempt_at = clock_timestamp()
     where destination_id = ${destination_id} and claims = ${claims}`.execute(db);
 }
 
