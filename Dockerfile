@@ -56,6 +56,14 @@ COPY --from=source /app ./
 # All addresses of the container, which is reached through the ports that its operator publishes.
 # The young generation of V8 is kept small (apps/platform/start-options.ts says why): 16 MB, where a command has no flag.
 ENV NODE_ENV=production NODE_OPTIONS=--max-semi-space-size=16 MALLOC_TRIM_THRESHOLD_=131072 HOST=0.0.0.0 SLUICE_BLOBS=file:/var/lib/sluice/blobs
+# Modules are compiled here, so that processes and threads start in half the time. Node has a folder for each user and for the
+# flags of V8 that matter; the command line has none. The files belong to root: no process can change its code.
+ENV NODE_COMPILE_CACHE=/app/node_modules/.cache/node-compile
+RUN install --directory --owner 65532 "$NODE_COMPILE_CACHE" \
+  && asUser="setpriv --reuid 65532 --regid 65532 --clear-groups" \
+  && $asUser node --no-allocation-site-pretenuring apps/compile.ts \
+  && $asUser node --input-type=module --eval "await import('/app/apps/cli/program.ts')" \
+  && chown -R root:root "$NODE_COMPILE_CACHE" && chmod -R a+rX,go-w "$NODE_COMPILE_CACHE"
 USER 65532:65532
 EXPOSE 8787
 STOPSIGNAL SIGTERM

@@ -10,7 +10,7 @@ const read = (file: string): Promise<string> => readFile(new URL(`../../${file}`
 
 test.each(commands)('npm run $app starts it with the flags of a child process', async ({ app, command }) => {
   const { scripts } = JSON.parse(await read('package.json')) as { scripts: Record<string, string> };
-  expect(scripts[app]).toBe(['exec node', ...command].join(' '));
+  expect(scripts[app]).toBe(['NODE_COMPILE_CACHE=node_modules/.cache/node-compile exec node', ...command].join(' '));
 });
 
 test.each(commands)('so does its container: $app', async ({ command }) => {

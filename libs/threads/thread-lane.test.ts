@@ -6,13 +6,13 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { createThreadLane, type ThreadLane, type ThreadLaneOptions } from './thread-lane.ts';
 
-// Depending on the task, it returns it, never ends, ends its thread, or throws.
+// Depending on the task, it returns it, never ends, ends its thread, throws, or returns its environment.
 const work = `
   export default (task) => {
     if (task === 'hang') for (;;);
     if (task === 'exit') process.exit(1);
     if (task === 'throw') throw new Error('no');
-    return task;
+    return task === 'environment' ? JSON.stringify(process.env) : task;
   };
 `;
 let folder: string;
@@ -43,6 +43,12 @@ test('a task that ends its thread or throws has no result, and does not affect t
   expect(await lane.run('exit', { ...inTime, group: 'a' })).toBeNull();
   expect(await lane.run('throw', { ...inTime, group: 'a' })).toBeNull();
   expect(await Promise.all(others)).toEqual(['one', 'two', 'three']);
+});
+
+test('a thread has the cache of compiled modules, and nothing else of the environment', async () => {
+  open();
+  const environment = await lane.run('environment', { ...inTime, group: 'a' });
+  expect(JSON.parse(environment ?? '')).toEqual({ NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'] });
 });
 
 test('one group never has all threads: another gets its turn while the first one hangs', async () => {

@@ -15,14 +15,12 @@ const slice: FileSlice = {
 /** Threads that die when the text of a task contains `poison`. */
 const poolDyingOf = (poison: string): SlicePool & { tasks: string[] } => {
   const tasks: string[] = [];
-  return {
-    tasks,
-    run: (task: SliceTask) => {
-      const text = Buffer.from(task.bytes).toString();
-      tasks.push(text);
-      return Promise.resolve(text.includes(poison) ? null : validateSlice(task));
-    },
+  const run = (task: SliceTask) => {
+    const text = Buffer.from(task.bytes).toString();
+    tasks.push(text);
+    return Promise.resolve(text.includes(poison) ? null : validateSlice(task));
   };
+  return { tasks, run, check: run };
 };
 
 const checkerOf = (pool: SlicePool, deadlyLinesMax: number) =>

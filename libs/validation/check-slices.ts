@@ -20,7 +20,7 @@ type Deps = {
 export type CheckedSlice = { slice: FileSlice; result: SliceResult; complete: boolean };
 
 /**
- * Checks slices in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
+ * Checks slices, all but short ones in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
  * does it again gets an error (HOLD-9).
  */
 export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<CheckedSlice> {
@@ -59,7 +59,8 @@ export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<Ch
 
   return async (slice) => {
     if (slice.kind === 'long_line') return { slice, result: longLine(slice.lengthBytes, rules), complete: true };
-    const result = await pool.run({ bytes: slice.bytes, rules, withCustomIds: false }, deps.sliceTimeoutMs, signal);
+    const task = { bytes: slice.bytes, rules, withCustomIds: false };
+    const result = await pool.check(task, deps.sliceTimeoutMs, signal);
     if (result !== null) return { slice, result, complete: true };
     const { buffer, byteOffset, byteLength } = slice.bytes;
     await revive();

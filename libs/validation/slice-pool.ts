@@ -1,4 +1,5 @@
 import { createThreadLane, type ThreadLane } from '#libs/threads/thread-lane.ts';
+import { checkOnLoop } from './check-on-loop.ts';
 import type { SliceResult, SliceTask } from './slice-task.ts';
 
 export type SlicePoolOptions = {
@@ -10,6 +11,8 @@ export type SlicePoolOptions = {
 };
 
 export type SlicePool = {
+  /** Checks a short slice on the event loop, and any other as `run` does. */
+  check(task: SliceTask, timeoutMs: number, signal?: AbortSignal): Promise<SliceResult | null>;
   /**
    * Checks a slice in a thread. Waits for a free one, taking turns with other files. Returns null when the thread died
    * or was killed after `timeoutMs`. Throws the reason of `signal` when that aborts.
@@ -36,12 +39,14 @@ export function createSlicePool(options: SlicePoolOptions): SharedSlicePool {
     forFile() {
       const group = String((files += 1));
       let lane = firstSlices;
+      const run: SlicePool['run'] = (task, timeoutMs, signal) => {
+        const result = lane.run(task, { timeoutMs, group, ...(signal ? { signal } : {}) });
+        lane = otherSlices;
+        return result;
+      };
       return {
-        run(task, timeoutMs, signal) {
-          const result = lane.run(task, { timeoutMs, group, ...(signal ? { signal } : {}) });
-          lane = otherSlices;
-          return result;
-        },
+        run,
+        check: async (task, timeoutMs, signal) => (await checkOnLoop(task)) ?? (await run(task, timeoutMs, signal)),
       };
     },
     async stop() {

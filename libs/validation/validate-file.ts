@@ -177,7 +177,7 @@ const ignored: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb
 
 type ReadDeps = { pool: SlicePool; rules: SliceRules; sliceTimeoutMs: number; signal: AbortSignal };
 
-/** The custom_ids of the lines at these offsets, by offset. Parsed in a thread, because a line can be large. */
+/** The custom_ids of the lines at these offsets, by offset. A large one is parsed in a thread. */
 async function readCustomIds(
   { open }: ValidationInput,
   lines: DuplicateLine[],
@@ -187,7 +187,7 @@ async function readCustomIds(
   if (lines.length === 0) return customIds;
   const offsets = lines.map((line) => line.offset).sort((left, right) => left - right);
   for await (const { offset, bytes } of readLinesAt(open(), offsets)) {
-    const result = await pool.run({ bytes, rules, withCustomIds: true }, sliceTimeoutMs, signal);
+    const result = await pool.check({ bytes, rules, withCustomIds: true }, sliceTimeoutMs, signal);
     const customId = result?.customIds[0];
     if (typeof customId === 'string') customIds.set(offset, customId);
   }

@@ -10,7 +10,12 @@ export type SchemaLimits = {
   schemaBytesMax: number;
   /** How long one schema can take to compile. */
   schemaTimeoutMs: number;
+  /** The check runs on the event loop, where no schema is compiled. */
+  onLoop?: boolean;
 };
+
+/** The lines have a schema, and have to be checked in a thread. */
+export class SchemaNeedsThread extends Error {}
 
 /** `timedOut` is part of the verdict because a file can only have a few schemas that time out. */
 export type SchemaVerdict = { problem: Problem | null; timedOut: boolean };
@@ -110,8 +115,8 @@ function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdic
 
 /**
  * Checks that `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7
- * if `$schema` names draft 4 to 7), is not too large, and contains no external references. Call it in a thread only,
- * because compiling runs a code generator on the user's schema. Verdicts are cached by the schema's hash.
+ * if `$schema` names draft 4 to 7), is not too large, and contains no external references. Compiling runs a code generator
+ * on the user's schema, so SchemaNeedsThread is thrown instead on the event loop. Verdicts are cached by the schema's hash.
  */
 export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaVerdict {
   const format = (body as { response_format?: { json_schema?: { schema?: unknown } } | null }).response_format;
@@ -127,6 +132,7 @@ export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaV
   const key = hash('sha256', text, 'base64');
   const known = verdicts.get(key);
   if (known !== undefined) return known;
+  if (limits.onLoop === true) throw new SchemaNeedsThread();
   const verdict = judge(schema, text, limits);
   verdicts.set(key, verdict);
   return verdict;
