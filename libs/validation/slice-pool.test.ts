@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { checkOnLoop } from './check-on-loop.ts';
+import { checkOnLoop } from './slice-pool.ts';
 import { defaultLimits } from './validation.ts';
 
 const target = {
