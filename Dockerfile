@@ -8,8 +8,8 @@
 # to the blob folder, /var/lib/sluice/blobs. BuildKit is not needed.
 # With a mirror of the npm registry: docker build --build-arg npm_config_registry=https://…
 
-# To pin the base image: docker build --build-arg NODE_IMAGE=node:24-slim@sha256:… with the digest that your registry shows.
-ARG NODE_IMAGE=node:24-slim
+# To pin the base image: docker build --build-arg NODE_IMAGE=node:26-slim@sha256:… with the digest that your registry shows.
+ARG NODE_IMAGE=node:26-slim
 
 FROM ${NODE_IMAGE} AS dependencies
 WORKDIR /app

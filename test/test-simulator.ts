@@ -54,7 +54,7 @@ function rawPost(url: string, body: Json): Promise<{ pieces: Buffer[]; text: str
         `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer sk-test\r\ncontent-length: ${Buffer.byteLength(payload)}\r\n\r\n${payload}`,
       );
     });
-    socket.on('data', (piece) => pieces.push(piece));
+    socket.on('data', (piece: Buffer) => pieces.push(piece));
     socket.on('error', (cause: NodeJS.ErrnoException) => (error = cause.code));
     socket.on('close', () => resolve({ pieces, text: Buffer.concat(pieces).toString(), error }));
   });

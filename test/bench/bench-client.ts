@@ -50,7 +50,7 @@ export function createBenchClient(request: {
       connection.onEnd = null;
       onEnd?.(status, connection.contentAtMs);
     };
-    socket.on('data', (chunk) => {
+    socket.on('data', (chunk: Buffer) => {
       if (contentMark !== undefined && connection.contentAtMs === 0 && chunk.includes(contentMark)) {
         connection.contentAtMs = performance.now();
       }

@@ -25,7 +25,7 @@ export type JsonMeasure = {
 };
 
 // The size of values in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node
-// 24 (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less.
+// 26 (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less.
 // Objects whose keys all differ take somewhat more, because each has a separate shape or dictionary.
 const objectBytes = 64;
 const arrayBytes = 48;

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { createFairPool, type FairPool } from './fair-pool.ts';
 
-const turn = (): Promise<void> => new Promise(setImmediate);
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const groups = ['a', 'b', 'c'];
 
 /** Takers of a pool, and the groups that got a unit, in order. */

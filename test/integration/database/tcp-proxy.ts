@@ -30,7 +30,7 @@ export async function startTcpProxy(target: string, ownPort = 0): Promise<TcpPro
       });
     }
     client.on('data', (data) => upstream.write(data));
-    upstream.on('data', (data) => passes(data) && client.write(data));
+    upstream.on('data', (data: Buffer) => passes(data) && client.write(data));
   });
   await new Promise<void>((resolve) => server.listen(ownPort, '127.0.0.1', resolve));
   const address = server.address();
