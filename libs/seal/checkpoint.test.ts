@@ -74,14 +74,14 @@ test('each master key makes the same key again, and every one of them signs', ()
 });
 
 test('keys in PEM replace the derived ones', () => {
-  const pem = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' }) as string;
-  const other = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' }) as string;
+  const pem = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' });
+  const other = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' });
   const keys = createAuditKeys([masterKey(1)], new Secret(pem + other))('log');
   expect(keys.map(verifierText)).toEqual(
     [pem, other].map((each) => verifierText(createSigner('log', createPrivateKey(each)))),
   );
   const rsa = generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateKey.export({ format: 'pem', type: 'pkcs8' });
-  for (const wrong of ['', 'x', pem.slice(40), rsa as string]) {
+  for (const wrong of ['', 'x', pem.slice(40), rsa]) {
     expect(() => createAuditKeys([masterKey(1)], new Secret(wrong))).toThrow(
       /^SLUICE_AUDIT_KEY must be one or more Ed25519/,
     );

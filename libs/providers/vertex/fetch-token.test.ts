@@ -8,7 +8,7 @@ import type { AuthorizeTools, OutboundRequest, Upstream } from '../provider.ts';
 import { createVertex } from './index.ts';
 
 const makeKey = () =>
-  generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+  generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateKey.export({ type: 'pkcs8', format: 'pem' });
 const privateKey = makeKey();
 const file = {
   type: 'service_account',
