@@ -94,7 +94,8 @@ export function createExchange(
     /** Sends FIN after the written bytes, even if the HTTP body is incomplete. */
     cut(): void {
       brokenByUs = true;
-      request.socket.destroySoon();
+      // Node 26 gives the written bytes to the socket at the end of the turn.
+      setImmediate(() => request.socket.destroySoon());
     },
   };
 }
