@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { createMaintenance, type MaintenanceTask } from '#apps/worker/jobs/maintenance.ts';
 import { maintenanceQueue } from '#apps/platform/queues.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
@@ -10,13 +10,20 @@ import { deleteJobs, withQueue } from '#test/queue-jobs.ts';
 
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
-const stops: (() => unknown)[] = [];
-afterAll(async () => {
-  for (const stop of stops.toReversed()) await stop();
-});
 
 test('each task runs once in the installation, beside a task that does not end, and none by a clock that jumped ahead', async () => {
+  const stops: (() => unknown)[] = [];
+  const stopAll = async (): Promise<void> => {
+    for (const stop of stops.splice(0).toReversed()) await stop();
+  };
+  onTestFinished(stopAll);
   const runs: string[] = [];
+  // A new half minute can begin meanwhile, and then `quick` runs again.
+  const ran = (): string =>
+    runs
+      .filter((name, at) => name !== 'quick' || runs.indexOf(name) === at)
+      .toSorted()
+      .join();
   const { promise: held, resolve: finish } = Promise.withResolvers<void>();
   const record = (name: string) => (): Promise<void> => Promise.resolve(void runs.push(name));
   const tasks: MaintenanceTask[] = [
@@ -52,21 +59,17 @@ test('each task runs once in the installation, beside a task that does not end, 
     );
   };
   for (let worker = 0; worker < 3; worker += 1) await start(Date.now);
-  await eventually(
-    () => runs.toSorted().join(),
-    (found) => found === 'quick,slow,sweep',
-    { timeoutMs: 15_000 },
-  );
+  await eventually(ran, (found) => found === 'quick,slow,sweep', { timeoutMs: 15_000 });
   finish();
   const jobs = () => withQueue(database.connectionString, (boss) => boss.findJobs(maintenanceQueue.name));
   const haveEnded = (found: Awaited<ReturnType<typeof jobs>>): boolean =>
-    found.length === 4 && found.every(({ state }) => state === 'completed');
+    found.length >= 4 && found.every(({ state }) => state === 'completed');
   await eventually(jobs, haveEnded, { timeoutMs: 15_000 });
-  for (const stop of stops.splice(0).toReversed()) await stop();
+  await stopAll();
 
   await deleteJobs(database.connectionString, maintenanceQueue.name);
   runs.length = 0;
   await start(() => Date.now() - 86_400_000);
   await eventually(jobs, haveEnded, { timeoutMs: 15_000 });
-  expect(runs).toEqual(['quick']);
+  expect(ran()).toBe('quick');
 });
