@@ -168,7 +168,9 @@ function readAliases(section: SourceNode): Routing['aliases'] {
     const named = typeof node.value === 'object' ? node.member('model') : node;
     const model = named.isGiven ? named.text() : null;
     if (node.member('hidden').isGiven) node.member('hidden').changed('Models are listed. To hide one, set `allowed`.');
-    return model === null ? [] : [{ node: named, name: node.name, model }];
+    const hasName = node.name.trim() !== '';
+    if (!hasName) named.unsupported('The alias has no name.');
+    return model !== null && hasName ? [{ node: named, name: node.name, model }] : [];
   });
 }
 

@@ -225,6 +225,16 @@ test('whatever a file contains, each field has one line, its records are valid, 
   );
 });
 
+test('an alias without a name is left out', () => {
+  const entry = { model_name: 'gpt-4o', litellm_params: { model: 'openai/gpt-4o' } };
+  const { lines, records } = translate({
+    model_list: [entry],
+    router_settings: { model_group_alias: { '': 'gpt-4o' } },
+  });
+  expectValid(records);
+  expect(lines.at(-1)).toMatchObject({ outcome: 'unsupported' });
+});
+
 test('a file that is too large or too deep is rejected', () => {
   const deep = JSON.parse(`${'{"a":'.repeat(40)}1${'}'.repeat(40)}`) as Record<string, unknown>;
   expect(() => translate(deep)).toThrow('nested more than 32 levels deep');
