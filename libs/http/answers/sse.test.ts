@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import OpenAI from 'openai';
 import OpenAI6 from 'openai6';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
@@ -64,7 +65,9 @@ test('events, [DONE] and the end come in order, one write for each batch', async
   source = async function* () {
     yield ['{"a":1}', '{"b":"ž"}'];
     yield [];
+    await nextTurn(); // Node joins what is written in one turn.
     yield ['{\r\n"c":\r2\n}'];
+    await nextTurn();
   };
   const raw = Buffer.from(await exchange(server.port, requestText), 'latin1').toString();
   const [head = '', ...rest] = raw.split('\r\n\r\n');
