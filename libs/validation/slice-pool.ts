@@ -55,7 +55,7 @@ export function createSlicePool(options: SlicePoolOptions): SharedSlicePool {
   };
 }
 
-// At most 20 ms of the loop, for the worst lines that we know. A thread that has to be started takes 0.4 to 0.8 s, which was
+// About 20 ms of the loop, for the worst lines that we know. A thread that has to be started takes 0.4 to 0.8 s, which was
 // most of the time of a small batch.
 const bytesMax = 131_072;
 const linesMax = 500;
