@@ -56,8 +56,8 @@ COPY --from=source /app ./
 # All addresses of the container, which is reached through the ports that its operator publishes.
 # The young generation of V8 is kept small (apps/platform/start-options.ts says why): 16 MB, where a command has no flag.
 ENV NODE_ENV=production NODE_OPTIONS=--max-semi-space-size=16 MALLOC_TRIM_THRESHOLD_=131072 HOST=0.0.0.0 SLUICE_BLOBS=file:/var/lib/sluice/blobs
-# Modules are compiled here, so that processes and threads start in half the time. Node has a folder for each user and for the
-# flags of V8 that matter; the command line has none. The files belong to root: no process can change its code.
+# Modules are compiled here, so that processes and threads start in half the time. Node keeps a folder for each user and each
+# set of V8 flags; the command line runs without flags. The files belong to root, so that no process can change its code.
 ENV NODE_COMPILE_CACHE=/app/node_modules/.cache/node-compile
 RUN install --directory --owner 65532 "$NODE_COMPILE_CACHE" \
   && asUser="setpriv --reuid 65532 --regid 65532 --clear-groups" \

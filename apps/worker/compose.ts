@@ -161,6 +161,7 @@ function composeBatchEngine({ config, platform, outputs, releaseTarget, stopping
   const waits = createLineWaits({ logger, now: () => steadyClock.now() });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
+    usesLoop: true,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
   const inputBlob = createInputBlob(platform.files);

@@ -99,7 +99,7 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
         if (stopped) throw new Error('the threads are stopped');
         pool ??= start();
         const abort = signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, signal]);
-        // The types of piscina 5.3.2 take the other form of postMessage's options for this list.
+        // With the types of Node 26, piscina 5.3.2 infers the wrong type for this list.
         const transferList = [...moved] as NonNullable<Parameters<typeof pool.run>[1]>['transferList'];
         return await pool.run(task, { signal: abort, transferList });
       } catch (error) {

@@ -20,6 +20,8 @@ type Options = {
   threads?: number;
   threadMemoryMb?: number;
   idleTimeoutMs?: number;
+  /** Whether short files are checked on the event loop. Default: false. */
+  usesLoop?: boolean;
   limits?: Partial<ValidationLimits>;
   /** The folder for the hashes of very large files during the check. */
   temporaryDirectory?: string;
@@ -34,7 +36,8 @@ export function createBatchFileValidator(options: Options = {}): BatchFileValida
   // With less, V8 runs out of memory while it starts the thread and ends the process.
   if (threadMemoryMb < 256) throw new Error(`a validation thread needs at least 256 MB, not ${threadMemoryMb}`);
   // An idle thread takes 37 MB, and starting one takes 0.2 s.
-  const pool = createSlicePool({ threads, threadMemoryMb, idleTimeoutMs: options.idleTimeoutMs ?? 1_000 });
+  const { idleTimeoutMs = 1_000, usesLoop = false } = options;
+  const pool = createSlicePool({ threads, threadMemoryMb, idleTimeoutMs, usesLoop });
   const limits = { ...defaultLimits, ...options.limits };
   const temporaryDirectory = options.temporaryDirectory ?? tmpdir();
   return {

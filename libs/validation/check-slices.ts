@@ -20,7 +20,7 @@ type Deps = {
 export type CheckedSlice = { slice: FileSlice; result: SliceResult; complete: boolean };
 
 /**
- * Checks slices, all but short ones in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
+ * Checks slices in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
  * does it again gets an error (HOLD-9).
  */
 export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<CheckedSlice> {

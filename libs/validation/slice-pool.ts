@@ -8,10 +8,12 @@ export type SlicePoolOptions = {
   threadMemoryMb: number;
   /** A thread ends after this long without work. */
   idleTimeoutMs: number;
+  /** Whether short slices are checked on the event loop. Not in a process whose loop serves live calls. */
+  usesLoop: boolean;
 };
 
 export type SlicePool = {
-  /** Checks a short slice on the event loop, and any other as `run` does. */
+  /** Checks a short slice on the event loop if the pool uses it, and any other slice as `run` does. */
   check(task: SliceTask, timeoutMs: number, signal?: AbortSignal): Promise<SliceResult | null>;
   /**
    * Checks a slice in a thread. Waits for a free one, taking turns with other files. Returns null when the thread died
@@ -46,7 +48,8 @@ export function createSlicePool(options: SlicePoolOptions): SharedSlicePool {
       };
       return {
         run,
-        check: async (task, timeoutMs, signal) => (await checkOnLoop(task)) ?? (await run(task, timeoutMs, signal)),
+        check: async (task, timeoutMs, signal) =>
+          (options.usesLoop ? await checkOnLoop(task) : null) ?? (await run(task, timeoutMs, signal)),
       };
     },
     async stop() {

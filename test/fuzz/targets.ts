@@ -85,8 +85,8 @@ const toParser =
     parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
 
 /**
- * Judges an input, and once more with another parser if something is wrong: after an object with the name `x\\`, V8 13 and 14 read the
- * name `x\t` of a similar object as `x\\`. A new realm has seen no other object.
+ * Judges an input, and once more with another parser if something is wrong: after an object with the name `x\\`, V8 13
+ * and 14 read the name `x\t` of a similar object as `x\\`. A new realm has seen no other object.
  */
 const judged =
   <Input>(judge: (input: Input, parseJson: ParseJson) => void) =>
