@@ -71,6 +71,16 @@ test('a large answer passes without being parsed, and its usage and model are re
   expect(held()).toBe(0);
 });
 
+test('the memory of an answer of more than 1 MiB can be freed, and a smaller one can be kept by a cache', async () => {
+  const large = await settle((reply) => reply.respond(200, vectors(100), json), embeddings());
+  const { body, freeBody } = large as JsonAnswer;
+  freeBody?.();
+  expect(body.buffer.byteLength).toBe(0);
+  await rig.stop();
+  const small = await settle((reply) => reply.respond(200, vectors(50), json), embeddings());
+  expect(small).not.toHaveProperty('freeBody');
+});
+
 test('a large answer of numbers becomes base64 if the caller asked for that', async () => {
   const outcome = await settle(
     (reply) => reply.respond(200, vectors(100), json),

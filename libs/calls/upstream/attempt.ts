@@ -15,6 +15,9 @@ import type { AnswerParts } from './answers/read-answer.ts';
 import type { BodyRead } from './answers/read-body.ts';
 import { readCollected, type ReadInput } from './answers/read-collected.ts';
 
+/** Smaller bodies are left to V8, and a copy of them can be recorded or cached. */
+const freedBytesMin = 1_048_576;
+
 export type AttemptInput = ReadInput &
   UsedBy & {
     egress: Egress;
@@ -158,6 +161,7 @@ class AnswerReader implements Sink {
         const own = { kind: 'json' as const, body: read.bytes, contentType: 'application/json' };
         const answer: JsonAnswer = { ...this.#head(this.#status), ...this.#parts(read.parts), ...own };
         if (objectId !== undefined) answer.objectId = objectId;
+        if (own.body.length > freedBytesMin) answer.freeBody = () => void (own.body.buffer as ArrayBuffer).transfer(0);
         return answer;
       }
       case 'payloads': {

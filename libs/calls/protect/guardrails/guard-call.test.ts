@@ -131,6 +131,14 @@ test('results of checks that passed are shown only without strict compliance', a
   expect(body['hook_results']).toMatchObject({ before_request_hooks: [{ verdict: true }], after_request_hooks: [] });
 });
 
+test('the body of an answer can be freed after it was sent unless a guardrail of its output can still read it', async () => {
+  const freeBody = (): void => {};
+  const guarded = async (lists: Parameters<typeof guard>[0]): Promise<JsonAnswer> =>
+    (await guard(lists, [answer('fine', { freeBody })])).outcome;
+  expect((await guarded({ input: [{ ...never, async: true }] })).freeBody).toBe(freeBody);
+  expect((await guarded({ output: [{ ...never, async: true }] })).freeBody).toBeUndefined();
+});
+
 test('each run of guardrails is told of, with what it found', async () => {
   const runs: GuardrailRun[] = [];
   await guard({ input: [{ contains: { words: ['Hello'] } }], output: [denyBad] }, [answer('a bad word')], {
