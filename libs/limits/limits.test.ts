@@ -1,9 +1,10 @@
+import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
 import { expect, onTestFinished, test } from 'vitest';
 import { createMemoryCounters } from '#test/memory-counters.ts';
 import { one, wholeAmount } from '#libs/kernel/amount.ts';
 import type { LimitTerms } from './counter.ts';
-import { counterId, type CounterName } from './counter-store.ts';
+import { counterId, type CounterName, type CounterStore } from './counter-store.ts';
 import { Limits } from './limits.ts';
 
 const terms: LimitTerms = { max: wholeAmount(1_000), reset: { every: 'week' }, alertAt: null };
@@ -17,8 +18,21 @@ const nameOf = (workspaceId: string, valueKey: string): CounterName => {
   return { id: counterId(limitId, valueKey), workspaceId, limitId, valueKey, kind: 'budget' };
 };
 
-function start(options: { countersMax?: number } = {}) {
-  const { store, renewed } = createMemoryCounters();
+async function pass(turns: number): Promise<void> {
+  for (let turn = 0; turn < turns; turn += 1) await setImmediate();
+}
+
+const upTo = (most: number): number => Math.floor(Math.random() * most);
+
+/** `turns`: how many turns of the event loop the database takes for an answer. */
+function start({ turns = () => 0, ...options }: { countersMax?: number; turns?: () => number } = {}) {
+  const { store: quick, renewed } = createMemoryCounters();
+  const store: CounterStore = {
+    async renew(renewals) {
+      await pass(turns());
+      return await quick.renew(renewals);
+    },
+  };
   const time = { ms: 0 };
   const limits = new Limits({
     store,
@@ -54,6 +68,28 @@ test('a caller who waits comes before the reports of thousands of counters of th
   expect(await asked).toHaveProperty('amount');
   expect(renewed[0]?.map(({ valueKey }) => valueKey)).toContain('late');
   expect(renewed[0]).toHaveLength(200);
+});
+
+test('no call is refused while enough is left, whatever other calls reserve, return or use beyond their estimate', async () => {
+  const { limits } = start({ turns: () => upTo(5) });
+  const much = { ...terms, max: wholeAmount(1_000_000_000) };
+  const refused: unknown[] = [];
+  const callRepeatedly = async (value: string): Promise<void> => {
+    for (let call = 0; call < 10; call += 1) {
+      await pass(upTo(5));
+      const counter = limits.counter(nameOf('a', value), much);
+      const amount = wholeAmount(1 + upTo(50));
+      const draw = await limits.draw(counter, amount);
+      await pass(upTo(5));
+      if ('reason' in draw) refused.push({ amount, draw });
+      else limits.settle(counter, draw, (amount * BigInt(upTo(40))) / 20n);
+    }
+  };
+  // Leases are short at the beginning of a counter's use.
+  for (let round = 0; round < 100; round += 1) {
+    await Promise.all(Array.from({ length: 20 }, () => callRepeatedly(`value ${round}`)));
+  }
+  expect(refused).toEqual([]);
 });
 
 test('counters that nobody uses are forgotten, those in use are kept, and a late settle is still reported', async () => {

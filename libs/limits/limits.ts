@@ -219,18 +219,19 @@ export class Limits {
     let isRefused = false;
     const later: Waiter[] = [];
     for (const waiter of served) {
-      const draw = later.length > 0 ? null : local.draw(wantedBy(waiter, entry), nowMs);
+      const amount = wantedBy(waiter, entry);
+      const draw = isPace(entry) && later.length > 0 ? null : local.draw(amount, nowMs);
+      // Meanwhile the period has ended, or other calls have drawn from the lease or used more than they drew.
+      const isAskedAgain = !local.isValid(nowMs) || amount <= grant.free + local.free;
       if (draw !== null) waiter.resolve(draw);
-      else if (isPace(entry)) later.push(waiter);
-      // The period has ended since. The next answer is about the new one.
-      else if (!local.isValid(nowMs)) entry.waiters.push(waiter);
+      else if (isPace(entry) || isAskedAgain) later.push(waiter);
       else {
         isRefused = true;
         waiter.resolve(refusal);
       }
     }
     entry.waiters.unshift(...later);
-    entry.askAgainMs = later.length > 0 ? entry.syncedMs + askAgainMs : 0;
+    entry.askAgainMs = isPace(entry) && later.length > 0 ? entry.syncedMs + askAgainMs : 0;
     const ms = grant.leasedByOthers > 0n ? refusalMs.leased : refusalMs.usedUp;
     const untilMs = Math.min(this.#monotonicMs() + ms, this.#monotonicMs() + grant.period.endMs - nowMs);
     entry.refused = isRefused ? { untilMs, free: grant.free, refusal } : null;

@@ -53,6 +53,11 @@ export class LocalCounter {
     this.#holder = holder;
   }
 
+  /** What calls can draw without a request; below 0 if they have used more than they drew. */
+  get free(): Amount {
+    return this.#free;
+  }
+
   /** Reserves `amount` for a call. null: the lease does not have enough left. */
   draw(amount: Amount, nowMs: number): Draw | null {
     requireAmount(amount);
