@@ -194,6 +194,8 @@ function bossOptions(deps: {
     // them.
     maintenanceIntervalSeconds: 300,
     useListenNotify: working,
+    // Nothing reads pg-boss's list of processes, which measures the delay of the event loop 50 times a second.
+    registerInstance: false,
   };
 }
 
