@@ -15,7 +15,7 @@ import type { AnswerParts } from './answers/read-answer.ts';
 import type { BodyRead } from './answers/read-body.ts';
 import { readCollected, type ReadInput } from './answers/read-collected.ts';
 
-/** Smaller bodies are left to V8, and a copy of them can be recorded or cached. */
+/** Bodies up to this size are left to V8, because the body recorder can still hold them (its `bodyBytesMax`). */
 const freedBytesMin = 1_048_576;
 
 export type AttemptInput = ReadInput &

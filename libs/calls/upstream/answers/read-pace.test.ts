@@ -64,6 +64,15 @@ async function someTurns(count = 200): Promise<void> {
   for (let turn = 0; turn < count; turn += 1) await nextTurn();
 }
 
+test('a read of 0 bytes, with which Node asks for more, takes nothing out of the buffer', () => {
+  const socket = new Readable({ read: () => {} });
+  sockets.push(socket);
+  paces.pace(socket as Socket).startCall('ws');
+  // More than is read of a head in one step.
+  socket.push(Buffer.alloc(10_000));
+  expect([socket.read(0), socket.readableLength]).toEqual([null, 10_000]);
+});
+
 describe('an ordinary answer', () => {
   test('of any size is read without waiting', async () => {
     const body = startReading('ws', 4e-6, { onPiece: passOn });

@@ -145,6 +145,8 @@ export class ReadPace {
   #read(size: number | undefined): Buffer | null {
     // undici reads on when it has closed the socket, and parses all that has arrived.
     if (this.#isHeld || this.#socket.destroyed) return null;
+    // Node reads 0 bytes when more should arrive, and would drop a piece that it gets.
+    if (size === 0) return this.#readNow(0);
     const at = this.#paces.now();
     if (this.#since !== 0) this.#settle(at);
     if (this.#isHeld) return null;
