@@ -233,7 +233,7 @@ export type JsonAnswer = AnswerHead & {
   /** The ID of a stored object whose usage can be read later. */
   objectId?: string;
   /**
-   * Frees the memory of a large body, which is empty afterwards. Call it when nothing will read the body again. Without it
+   * Frees the memory of a large body, which is empty afterwards. Call it when the body will not be read again. Otherwise
    * V8 collects the whole heap for every 40 MB of such bodies, which delays other calls by 10 to 40 ms.
    */
   freeBody?: () => void;

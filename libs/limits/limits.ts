@@ -221,7 +221,7 @@ export class Limits {
     for (const waiter of served) {
       const amount = wantedBy(waiter, entry);
       const draw = isPace(entry) && later.length > 0 ? null : local.draw(amount, nowMs);
-      // Meanwhile the period has ended, or other calls have drawn from the lease or used more than they drew.
+      // The period has ended meanwhile, or other calls have drawn from the lease or used more than they had drawn.
       const isAskedAgain = !local.isValid(nowMs) || amount <= grant.free + local.free;
       if (draw !== null) waiter.resolve(draw);
       else if (isPace(entry) || isAskedAgain) later.push(waiter);

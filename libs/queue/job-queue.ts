@@ -194,7 +194,7 @@ function bossOptions(deps: {
     // them.
     maintenanceIntervalSeconds: 300,
     useListenNotify: working,
-    // Nothing reads pg-boss's list of processes, which measures the delay of the event loop 50 times a second.
+    // Sluice does not use pg-boss's list of processes. For it, each process would measure its event loop 50 times a second.
     registerInstance: false,
   };
 }

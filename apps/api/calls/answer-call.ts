@@ -137,7 +137,7 @@ function sendJson(
   for (const name in headers) head.push(name, headers[name] as string);
   head.push('content-type', outcome.contentType, 'content-length', String(outcome.body.length));
   response.writeHead(findClientForm(request).toStatus(outcome.status), head);
-  // By then everything was written to the socket. A client that disconnects gets no such event.
+  // After this event the socket no longer needs the body. It does not happen if the client disconnects.
   if (outcome.freeBody !== undefined) response.once('finish', outcome.freeBody);
   sendTogether(response, outcome.body, deps.stallTimeoutMs);
   const { status, attempts } = outcome;

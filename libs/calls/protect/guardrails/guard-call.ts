@@ -78,7 +78,7 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
         });
       }
       answered = held?.answer ?? (sent as JsonAnswer);
-      // A guardrail that the call does not wait for can read the body after it was sent.
+      // An `async` guardrail can still read the body after it was sent.
       if (output.length > 0) delete answered.freeBody;
       const after = output.length === 0 ? passed : await judge(answered);
       const answer = withVerdicts(answered, before, after, request.strict ?? true, held);

@@ -64,7 +64,7 @@ async function someTurns(count = 200): Promise<void> {
   for (let turn = 0; turn < count; turn += 1) await nextTurn();
 }
 
-test('a read of 0 bytes, with which Node asks for more, takes nothing out of the buffer', () => {
+test('read(0), which Node calls to receive more data, leaves the buffer as it is', () => {
   const socket = new Readable({ read: () => {} });
   sockets.push(socket);
   paces.pace(socket as Socket).startCall('ws');

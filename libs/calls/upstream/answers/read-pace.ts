@@ -145,7 +145,7 @@ export class ReadPace {
   #read(size: number | undefined): Buffer | null {
     // undici reads on when it has closed the socket, and parses all that has arrived.
     if (this.#isHeld || this.#socket.destroyed) return null;
-    // Node reads 0 bytes when more should arrive, and would drop a piece that it gets.
+    // Node calls read(0) to receive more data, and ignores the result. A piece returned here would be lost.
     if (size === 0) return this.#readNow(0);
     const at = this.#paces.now();
     if (this.#since !== 0) this.#settle(at);
