@@ -228,7 +228,7 @@ test('a permit that is granted to a call that must not go on is passed to the ne
   holder.abort(new Error('left'));
   await holding;
   expect(codeOf(await waiting)).toBe('call_aborted');
-  expect(waits).toEqual([{ reason: 'provider_busy', label: 'test-key', model: 'gpt-test', untilMs: null }]);
+  expect(waits).toMatchObject([{ reason: 'provider_busy', label: 'test-key', model: 'gpt-test', untilMs: null }]);
   expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingBackground: 0 });
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(200);
 });

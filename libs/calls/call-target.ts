@@ -153,6 +153,8 @@ class Steps implements CallTarget {
     const { call, target, request, retry } = made;
     const { inputGuardrails: input, outputGuardrails: output } = call.leaf;
     if (guardrails === undefined || (input.length === 0 && output.length === 0)) return this.#cached(made, false);
+    // Guardrails can take longer than the call, and other calls could use the place.
+    request.place?.release();
     const { model, metadata } = call;
     return guardCall(guardrails, {
       input,

@@ -123,8 +123,18 @@ export type ForwardRequest = {
   isBackground?: boolean;
   /** The workspace of a background call. Workspaces take turns when calls wait for the limit of their provider. */
   turn?: string;
+  /** The place that was held for a background call before it began. Absent: it waits for one if it must. */
+  place?: HeldPlace | undefined;
   /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps its permit. */
   waitWithoutPermit?: WaitWithoutPermit;
+};
+
+/** A place among the calls that a provider accepts at a time, which is held for a background call. */
+export type HeldPlace = {
+  /** Gives the place back if its call has not taken it. Idempotent. */
+  release: () => void;
+  /** Whether a call has taken it. */
+  isTaken: () => boolean;
 };
 
 /** The reason why a call is waiting. */
@@ -150,6 +160,11 @@ export type Wait = {
   untilMs: number | null;
   /** For `budget_used_up`: the sentences that name the budget. */
   budget?: string;
+  /**
+   * For `provider_busy`: waits for a place for a similar call, which can then begin without this wait. Throws the reason
+   * of the signal if that aborts first.
+   */
+  hold?: (signal: AbortSignal) => Promise<HeldPlace>;
 };
 
 /**

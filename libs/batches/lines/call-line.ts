@@ -51,7 +51,7 @@ type Line = {
   signal: CallSignal;
   /** The lease to which its answer is charged. */
   memory: MemoryLease;
-  permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'>;
+  permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'> & Partial<Pick<LinePermit, 'place'>>;
   /** The claim of the chunk that it is called for. */
   job?: { id: string; retryCount: number } | undefined;
 };
@@ -256,6 +256,7 @@ function toCall(
     isBackground: true,
     turn: batch.workspace_id,
     waitWithoutPermit: permit.waitWithoutPermit,
+    place: permit.place,
     memory,
   };
   return {

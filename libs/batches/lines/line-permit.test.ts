@@ -1,14 +1,14 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Wait } from '#libs/calls/call.ts';
-import { createLinePermit } from './line-permit.ts';
+import type { HeldPlace, Wait } from '#libs/calls/call.ts';
+import { createLinePermit, type LinePermit } from './line-permit.ts';
 import { createPermitPool } from './permit-pool.ts';
 
 const what: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
 const nothing = { calls: 0, bytes: 0, waiting: 0 };
 const tick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
-async function setUp(callsMax = 1) {
+async function setUp(callsMax = 1, place?: HeldPlace) {
   const permits = createPermitPool({ callsMax, bytesMax: 100 });
   const stop = new AbortController();
   const waits = { now: 0, all: 0 };
@@ -22,6 +22,7 @@ async function setUp(callsMax = 1) {
       waits.all += 1;
       return () => (waits.now -= 1);
     },
+    place,
   });
   return { permits, stop, waits, permit };
 }
@@ -49,6 +50,17 @@ test('a line that waits holds no permit, and has one again when it continues', a
   expect(permit.isAbandoned()).toBe(false);
   permit.end(4); // Its result is smaller.
   expect(permits.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
+});
+
+test.each([
+  ['waits', (permit: LinePermit) => permit.waitWithoutPermit(what, openWait().wait)],
+  ['ends', (permit: LinePermit) => permit.end(0)],
+])('a line that %s gives back the place that was held for it', async (_how, leave) => {
+  let given = 0;
+  const { permit } = await setUp(1, { release: () => (given += 1), isTaken: () => false });
+  expect(given).toBe(0);
+  void leave(permit);
+  expect(given).toBe(1);
 });
 
 test('a stopped line that is waiting holds nothing and must not call', async () => {

@@ -1,4 +1,4 @@
-import type { WaitWithoutPermit, Wait } from '#libs/calls/call.ts';
+import type { HeldPlace, WaitWithoutPermit, Wait } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Permits } from './permit-pool.ts';
 
@@ -7,6 +7,8 @@ import type { Permits } from './permit-pool.ts';
  * (state `calling`), and takes over releasing it.
  */
 export type LinePermit = {
+  /** Passed to the line's request. It is given back when the line waits. */
+  place: HeldPlace | undefined;
   /** Passed to the line's request. Once it has thrown, the line is over: it has no outcome and holds no permit. */
   waitWithoutPermit: WaitWithoutPermit;
   /** The line was stopped while it waited. It is run again with the next claim of its chunk. */
@@ -30,8 +32,9 @@ export function createLinePermit(deps: {
   bytes: number;
   stop: AbortSignal;
   onWait: OnWait;
+  place?: HeldPlace | undefined;
 }): LinePermit {
-  const { permits, bytes, stop, onWait } = deps;
+  const { permits, bytes, stop, onWait, place } = deps;
   let state: 'calling' | 'waiting' | 'abandoned' | 'ended' = 'calling';
 
   const abandon = (): GatewayError => {
@@ -44,7 +47,9 @@ export function createLinePermit(deps: {
   };
 
   return {
+    place,
     async waitWithoutPermit(what, wait) {
+      place?.release();
       // An abandoned line must never call again.
       if (state !== 'calling' || stop.aborted) {
         if (state === 'calling') permits.release(1, bytes);
@@ -71,6 +76,7 @@ export function createLinePermit(deps: {
     },
     isAbandoned: () => state === 'abandoned',
     end(keptBytes, isAnswered = false) {
+      place?.release();
       if (state === 'calling') {
         state = 'ended';
         permits.release(1, bytes - keptBytes, isAnswered);

@@ -1,4 +1,4 @@
-import type { Wait } from '#libs/calls/call.ts';
+import type { HeldPlace, Wait } from '#libs/calls/call.ts';
 import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { batchLineId } from '#libs/kernel/ids.ts';
@@ -108,7 +108,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     snoozes: chunk.snoozes,
   });
   const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
-  const busy = new BusyLines();
+  const busy = new BusyLines((what) => deps.waits.begin(batch.id, what));
   const callsOf = createBatchPermits(deps.permits, batch);
   const running: Running = {
     ...run,
@@ -133,22 +133,26 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (isSettled(chunk, line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
-      while (busy.isFull && !stop.aborted) await untilAborted(busy.fewer, stop, () => {});
-      // A line that waits here for its permit holds no resources and can still be cancelled.
+      const place = await busy.next(stop);
+      // A line that waits here for its permit holds no memory and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
       const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
       const permits = withLineMemory(callsOf(line.bytes), lease, lineBytes);
       const isAcquired = await permits.acquire(bytes, { signal: stop });
       isStopped = stop.aborted;
-      if (isStopped && isAcquired) permits.release(1, bytes);
-      if (isStopped) break;
-      const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait });
+      if (isStopped) {
+        if (isAcquired) permits.release(1, bytes);
+        place?.release();
+        break;
+      }
+      const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait, place });
       snoozeWatch.lineStarted();
       open += 1;
       const ended = (end: LineEnd): LineEnd => {
         snoozeWatch.lineEnded();
         open -= 1;
+        busy.lineEnded(place);
         checkTail();
         if (end === 'interrupted') interrupted.push(line.line);
         return end;
@@ -177,29 +181,54 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
 /** Further lines of a chunk are not begun while this many wait for a free call or for their turn. */
 const busyLinesMax = 4;
 
-/** The lines of a chunk that have begun and wait for a limit. Each holds several kilobytes. */
+/**
+ * The lines of a chunk that have begun and wait for a limit. Each holds several kilobytes. Once lines have waited for
+ * their provider, further ones wait for a place there before they begin. They need not give their permits back then,
+ * which takes about a tenth less of the worker's processor time.
+ */
 class BusyLines {
+  readonly #onWait: OnWait;
   #count = 0;
   #fewer = Promise.withResolvers<void>();
+  /** What the next line waits for. */
+  #next: Wait | null = null;
 
-  get isFull(): boolean {
-    return this.#count >= busyLinesMax;
+  /** `onWait`: called for the wait of a line that has not begun. */
+  constructor(onWait: OnWait) {
+    this.#onWait = onWait;
   }
 
-  /** Resolves when one of them has stopped waiting. */
-  get fewer(): Promise<void> {
-    return this.#fewer.promise;
+  /** Resolves when the next line can begin, or `stop` aborts, with the place that is held for it. */
+  async next(stop: AbortSignal): Promise<HeldPlace | undefined> {
+    while (this.#count >= busyLinesMax && !stop.aborted) await untilAborted(this.#fewer.promise, stop, () => {});
+    if (this.#next?.hold === undefined || stop.aborted) return undefined;
+    const endWait = this.#onWait(this.#next);
+    try {
+      return await this.#next.hold(stop);
+    } catch (error) {
+      if (stop.aborted) return undefined;
+      throw error;
+    } finally {
+      endWait();
+    }
   }
 
-  onWait({ reason, untilMs }: Wait): () => void {
+  onWait(what: Wait): () => void {
+    const { reason, untilMs, hold } = what;
     const isHeldBack = reason === 'provider_busy' || (reason === 'rate_limited' && untilMs === null);
     if (!isHeldBack) return () => {};
+    if (hold !== undefined) this.#next = what;
     this.#count += 1;
     return () => {
       this.#count -= 1;
       this.#fewer.resolve();
       this.#fewer = Promise.withResolvers<void>();
     };
+  }
+
+  /** A line that did not use its place goes elsewhere or waits for something else, and so can further ones. */
+  lineEnded(place: HeldPlace | undefined): void {
+    if (place?.isTaken() === false) this.#next = null;
   }
 }
 

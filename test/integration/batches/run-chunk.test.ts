@@ -6,14 +6,13 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { createBatchWatch, type BatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import type { CallLine } from '#libs/batches/lines/call-line.ts';
-import type { LinePermit } from '#libs/batches/lines/line-permit.ts';
 import type { ChunkRow } from '#libs/batches/chunks/chunk.ts';
 import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createPermitPool, type PermitPool } from '#libs/batches/lines/permit-pool.ts';
 import { toAbortSignal } from '#libs/kernel/call-signal.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
-import type { Wait } from '#libs/calls/call.ts';
+import type { HeldPlace, Wait } from '#libs/calls/call.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { eventually } from '#test/eventually.ts';
@@ -66,7 +65,7 @@ const answer: Awaited<ReturnType<CallLine>> = {
 
 /** A runner over real files and a real database; `call` stands in for the provider. */
 function setUp(
-  call: (line: number, signal: AbortSignal, permit: Pick<LinePermit, 'waitWithoutPermit'>) => Promise<unknown>,
+  call: (line: number, signal: AbortSignal, permit: Parameters<CallLine>[0]['permit']) => Promise<unknown>,
   callsMax = 10,
   ranges = createMemoryBudget(1_048_576),
   inputBlob = () => Promise.resolve(blob),
@@ -334,6 +333,26 @@ test('lines that wait hold no permit: with two permits all six lines get their t
   await run;
   await watch.stop?.();
   expect(permits.inFlight()).toEqual(nothingInFlight);
+});
+
+test('once lines have waited for their provider, further ones begin with a place there, until one does not use it', async () => {
+  const given: (number | undefined)[] = [];
+  const places: (HeldPlace & { number: number })[] = [];
+  const hold = (): Promise<HeldPlace> => {
+    const place = { number: places.length, release: () => {}, isTaken: () => place.number < 2 };
+    places.push(place);
+    return Promise.resolve(place);
+  };
+  const { runner } = setUp(async (line, _signal, { waitWithoutPermit, place }) => {
+    given[line - 1] = places.find((one) => one === place)?.number;
+    const what: Wait = { reason: 'provider_busy', label: 'key', model: 'm', untilMs: null, hold };
+    if (line === 1) await waitWithoutPermit(what, () => Promise.resolve());
+  }, 1);
+  const { id, claim } = await createChunk();
+  await runner.run(claim);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines });
+  // The fifth line already had its place when the fourth one ended.
+  expect(given).toEqual([undefined, 0, 1, 2, 3, undefined]);
 });
 
 test('a cancel ends waiting lines at once; none of them calls, and the batch is drained', async () => {

@@ -1,4 +1,4 @@
-import type { ForwardRequest, Target, Wait } from '#libs/calls/call.ts';
+import type { ForwardRequest, HeldPlace, Target, Wait } from '#libs/calls/call.ts';
 import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
 import { spreadWait } from '#libs/calls/retry-waits.ts';
 import { toAbortSignal } from '#libs/kernel/call-signal.ts';
@@ -11,7 +11,7 @@ import type { Begun } from './paced-calls.ts';
 /** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
   ForwardRequest,
-  'model' | 'breaker' | 'isBackground' | 'turn' | 'waitWithoutPermit' | 'signal'
+  'model' | 'breaker' | 'isBackground' | 'turn' | 'place' | 'waitWithoutPermit' | 'signal'
 >;
 
 export type TrafficCall = { request: TrafficRequest; target: Target; model: string; obeysRateLimit: boolean };
@@ -67,11 +67,15 @@ export class CallWaits {
     if (isBackground && changed.aborted) throw refusals.changed(call);
   }
 
-  /** Waits for what `take` waits for. `giveBack`: the call has it, but could not get the permit of its batch again. */
+  /**
+   * Waits for what `take` waits for. `giveBack`: the call has it, but could not get the permit of its batch again. `hold`:
+   * how similar calls can wait for it before they begin.
+   */
   async #for<Taken>(
     call: TrafficCall,
     take: (signal: AbortSignal) => Promise<Taken>,
     giveBack: (taken: Taken) => void,
+    hold?: Wait['hold'],
   ): Promise<Taken> {
     const { stopping, waitMsMax } = this.#deps;
     const { isBackground = false, waitWithoutPermit, signal } = call.request;
@@ -90,7 +94,7 @@ export class CallWaits {
     }
     const taken: Taken[] = [];
     try {
-      await waitWithoutPermit(whatWaits(call, 'provider_busy', null), async (end) => {
+      await waitWithoutPermit({ ...whatWaits(call, 'provider_busy', null), ...(hold && { hold }) }, async (end) => {
         taken.push(await wait(end));
       });
     } catch (error) {
@@ -105,11 +109,13 @@ export class CallWaits {
    * what `recordEnd` needs.
    */
   async begin(call: TrafficCall, { paced, queue }: Lane): Promise<Begun | undefined> {
-    const { isBackground = false, turn = '' } = call.request;
+    const { isBackground = false, turn = '', place } = call.request;
     let begun: Begun | undefined;
     if (isBackground) {
+      const wait = (signal: AbortSignal): Promise<Begun> => paced.wait(turn, signal);
       const giveBack = (one: Begun): void => paced.end('unknown', null, one);
-      begun = paced.tryBegin() ?? (await this.#for(call, (signal) => paced.wait(turn, signal), giveBack));
+      const hold = (signal: AbortSignal): Promise<HeldPlace> => paced.hold(turn, signal);
+      begun = paced.tryBegin(place) ?? (await this.#for(call, wait, giveBack, hold));
     } else paced.beginLive();
     try {
       if (queue.tryAcquire()) return begun;

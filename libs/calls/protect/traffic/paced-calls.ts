@@ -1,5 +1,6 @@
 import { WaitingGroups } from '#libs/kernel/sharing/waiting-groups.ts';
 import type { CallGrant, CallReport } from '#libs/limits/call-limit.ts';
+import type { HeldPlace } from '#libs/calls/call.ts';
 import type { Ended } from '#libs/calls/retry-waits.ts';
 import { LearnedLimit, stepMs, type CallEnd } from './learned-limit.ts';
 import { RatePace, type PaceMark } from './rate-pace.ts';
@@ -7,6 +8,36 @@ import { TokenTime } from './token-time.ts';
 
 /** How a background call began. `others`: how many calls were in flight before it. */
 export type Begun = { others: number; mark: PaceMark; atMs: number };
+
+/** A call that counts as begun, so that the call it is held for does not wait. */
+class Place implements HeldPlace {
+  readonly #paced: PacedCalls;
+  #begun: Begun | null;
+  #isTaken = false;
+
+  constructor(paced: PacedCalls, begun: Begun) {
+    this.#paced = paced;
+    this.#begun = begun;
+  }
+
+  /** Returns how the call began; null if the place is not one of `paced`, or not held any more. */
+  take(paced: PacedCalls): Begun | null {
+    if (paced !== this.#paced || this.#begun === null) return null;
+    const begun = this.#begun;
+    this.#begun = null;
+    this.#isTaken = true;
+    return begun;
+  }
+
+  release(): void {
+    if (this.#begun !== null) this.#paced.end('unknown', null, this.#begun);
+    this.#begun = null;
+  }
+
+  isTaken(): boolean {
+    return this.#isTaken;
+  }
+}
 
 type Deps = {
   now: () => number;
@@ -55,9 +86,18 @@ export class PacedCalls {
     this.#pace.beginLive();
   }
 
-  /** Begins a call if the limits allow it and no other one waits. Returns what `end` needs, or null. */
-  tryBegin(): Begun | null {
-    return this.#waiting.size > 0 || !this.#mayBegin() ? null : this.#begin();
+  /**
+   * Begins a call in the place that is held for it, or if the limits allow it and no other one waits. Returns what `end`
+   * needs, or null.
+   */
+  tryBegin(place?: HeldPlace): Begun | null {
+    const held = place instanceof Place ? place.take(this) : null;
+    return held ?? (this.#waiting.size > 0 || !this.#mayBegin() ? null : this.#begin());
+  }
+
+  /** Waits like a call, and holds the place for one that is not known yet. */
+  async hold(group: string, signal: AbortSignal): Promise<HeldPlace> {
+    return new Place(this, this.tryBegin() ?? (await this.wait(group, signal)));
   }
 
   #mayBegin(): boolean {

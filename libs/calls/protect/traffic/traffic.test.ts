@@ -1,8 +1,9 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
-import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
+import type { JsonAnswer, Outcome, Target, Wait, WaitWithoutPermit } from '#libs/calls/call.ts';
 import { CallAbort } from '#libs/kernel/call-signal.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { firstLimit } from '#libs/limits/call-limit.ts';
 import type { Permit } from './lanes.ts';
 import type { TrafficRequest } from './call-waits.ts';
 import { createTraffic, type Traffic } from './traffic.ts';
@@ -288,6 +289,80 @@ describe('a queue', () => {
     held.release(answer(429, { 'retry-after': '5' }));
     expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
     expect(traffic.stats().inFlight).toBe(0);
+  });
+});
+
+describe('a place that is held', () => {
+  const line = { isBackground: true, turn: 'ws' };
+
+  /** Uses up the learned limit, and returns the permits and how the next call waits. */
+  async function useUp(key = 'vk_1') {
+    traffic = createTraffic({ clock, random: () => 0, sleep });
+    const permits: Permit[] = [];
+    for (let call = 0; call < firstLimit; call += 1) permits.push(await enter({ ...line, key }));
+    const waits: Wait[] = [];
+    const waitWithoutPermit: WaitWithoutPermit = (what) => {
+      waits.push(what);
+      throw new GatewayError('unavailable', 'call_aborted', 'x');
+    };
+    await expect(enter({ ...line, key, waitWithoutPermit })).rejects.toMatchObject({ code: 'call_aborted' });
+    const hold = waits[0]?.hold;
+    if (hold === undefined) throw new Error('no place can be held');
+    return { permits, hold: (signal = new AbortController().signal) => hold(signal) };
+  }
+
+  test('is given when a call ends, and its call begins without a wait', async () => {
+    const { permits, hold } = await useUp();
+    const holding = hold();
+    expect(traffic.stats()).toMatchObject({ inFlight: firstLimit, waitingBackground: 1 });
+    permits.pop()?.release(answer(200));
+    const place = await holding;
+    const permit = enter({ ...line, place });
+    expect(permit).not.toBeInstanceOf(Promise);
+    expect(place.isTaken()).toBe(true);
+    place.release();
+    const next = hold();
+    expect(traffic.stats().waitingBackground).toBe(1);
+    (permit as Permit).release(answer(200));
+    (await next).release();
+    for (const each of permits) each.release(answer(200));
+    expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingBackground: 0 });
+  });
+
+  test('goes to the next waiter when it is given back, or to a call that asks for it later', async () => {
+    const { permits, hold } = await useUp();
+    permits.pop()?.release(answer(200));
+    const place = await hold();
+    const second = hold();
+    place.release();
+    place.release();
+    const given = await second;
+    expect(place.isTaken()).toBe(false);
+    const late = enter({ ...line, place });
+    expect(late).toBeInstanceOf(Promise);
+    given.release();
+    (await late).release(answer(200));
+  });
+
+  test('is not used by a call with another credential', async () => {
+    const { permits, hold } = await useUp();
+    permits.pop()?.release(answer(200));
+    const place = await hold();
+    const other = await enter({ ...line, key: 'vk_2', place });
+    expect(place.isTaken()).toBe(false);
+    other.release(answer(200));
+    place.release();
+    expect(enter(line)).not.toBeInstanceOf(Promise);
+  });
+
+  test('is not waited for any longer when the signal aborts', async () => {
+    const { permits, hold } = await useUp();
+    const leaving = new AbortController();
+    const holding = hold(leaving.signal);
+    leaving.abort(new Error('left'));
+    await expect(holding).rejects.toThrow('left');
+    permits.pop()?.release(answer(200));
+    expect(enter(line)).not.toBeInstanceOf(Promise);
   });
 });
 

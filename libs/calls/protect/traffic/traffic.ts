@@ -84,10 +84,8 @@ export function createTraffic(deps: Deps): Traffic {
       if (breaker === undefined) {
         const { rateLimitedUntilMs } = lane;
         const isFree = rateLimitedUntilMs === 0 || !obeysRateLimit || rateLimitedUntilMs <= clock.now();
-        if (isFree && request.isBackground !== true && lane.queue.tryAcquire()) {
-          lane.paced.beginLive();
-          return lane.permit;
-        }
+        const permit = isFree ? tryBegin(lanes, lane, request) : null;
+        if (permit !== null) return permit;
       }
       const known = breaker && circuits.of(target, model, breaker);
       return acquireSlowly({ request, target, model, obeysRateLimit }, lane, known);
@@ -99,6 +97,19 @@ export function createTraffic(deps: Deps): Traffic {
     stats: lanes.stats,
     stop: () => stopping.abort(),
   };
+}
+
+/** Begins a call in its lane if it does not have to wait. Returns its permit, or null. */
+function tryBegin(lanes: Lanes, lane: Lane, { isBackground = false, place }: TrafficRequest): Permit | null {
+  if (!lane.queue.tryAcquire()) return null;
+  if (!isBackground) {
+    lane.paced.beginLive();
+    return lane.permit;
+  }
+  const begun = lane.paced.tryBegin(place);
+  if (begun !== null) return { release: (ended) => lanes.recordEnd(lane, ended, begun) };
+  lane.queue.release();
+  return null;
 }
 
 /** The permit of one call with a breaker. */
