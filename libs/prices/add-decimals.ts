@@ -1,5 +1,5 @@
-import { Big } from 'big.js';
+import { formatAmount, parseAmount } from '#libs/kernel/amount.ts';
 
-/** Returns the exact sum of two decimals as text; null counts as 0. */
+/** Returns the sum of two amounts of US cents as decimals; null counts as 0. */
 export const addDecimals = (one: string | null, other: string): string =>
-  one === null ? other : new Big(one).plus(other).toFixed();
+  one === null ? other : formatAmount(parseAmount(one) + parseAmount(other));

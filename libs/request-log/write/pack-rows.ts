@@ -1,4 +1,4 @@
-import { Big } from 'big.js';
+import { formatAmount, parseAmount } from '#libs/kernel/amount.ts';
 import { batchLineId } from '#libs/kernel/ids.ts';
 import { columnList, columns, type Column, type PerLine, type RequestLogPackTable } from '../columns.ts';
 import { toLatencyBin } from '../row/latency-bin.ts';
@@ -157,7 +157,7 @@ const addUp = (rows: readonly LogRow[], name: TokenColumn): number =>
   rows.reduce((sum, row) => sum + (row[name] ?? 0), 0);
 
 function addCents(rows: readonly LogRow[], name: 'cost' | 'saved_cost' | 'prompt_cache_saved'): string {
-  let sum = new Big(0);
-  for (const row of rows) if (row[name] !== null) sum = sum.plus(row[name]);
-  return sum.toFixed();
+  let sum = 0n;
+  for (const row of rows) if (row[name] !== null) sum += parseAmount(row[name]);
+  return formatAmount(sum);
 }
