@@ -236,7 +236,7 @@ export class OutcomeAwareDriver extends PostgresDriver {
   }
 }
 
-const oid = { int8: 20, int8Array: 1016, date: 1082, dateArray: 1182 } as const;
+const oid = { int8: 20, int8Array: 1016, int4Array: 1007, int2Array: 1005, date: 1082, dateArray: 1182 } as const;
 
 /**
  * A bigint column as a number. Positions, byte counts and token counts stay far below 2^53. A larger value is a bug,
@@ -247,6 +247,15 @@ function toSafeInteger(text: string): number {
   if (!Number.isSafeInteger(value)) throw new RangeError(`The bigint ${text} does not fit a JavaScript number.`);
   return value;
 }
+
+/** Results of batches are rows with an element for each line. pg reads an element in 0.2 µs, JSON in 0.01. */
+const parseIntegerArray = (text: string): (number | null)[] =>
+  plainIntegerArray.test(text) ? (JSON.parse(`[${text.slice(1, -1)}]`) as number[]) : parseAnyIntegerArray(text);
+const plainIntegerArray = /^\{[\d,-]+\}$/;
+const parseAnyIntegerArray = pg.types.getTypeParser(
+  oid.int4Array as Parameters<typeof pg.types.getTypeParser>[0],
+  'text',
+) as (text: string) => (number | null)[];
 
 const textArray = 1009 as Parameters<typeof pg.types.getTypeParser>[0];
 const parseTextArray = pg.types.getTypeParser(textArray, 'text') as (text: string) => (string | null)[];
@@ -264,6 +273,7 @@ const valueTypes: pg.CustomTypesConfig = {
       if (typeId === oid.int8Array) {
         return (text: string) => parseTextArray(text).map((item) => (item === null ? null : toSafeInteger(item)));
       }
+      if (typeId === oid.int4Array || typeId === oid.int2Array) return parseIntegerArray;
       if (typeId === oid.date) return (text: string) => text;
       if (typeId === oid.dateArray) return parseTextArray;
     }

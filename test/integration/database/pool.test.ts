@@ -40,7 +40,9 @@ const notes = async () => (await sql<{ text: string }>`select text from note`.ex
 
 test('values come back as the types say', async () => {
   const { rows } = await sql`
-    select 9007199254740991::bigint as big, array[1, null, 3]::bigint[] as bigs, '2026-11-21'::date as day,
+    select 9007199254740991::bigint as big, array[1, null, 3]::bigint[] as bigs,
+      array[1, -2147483648, 2147483647]::integer[] as integers, array[1, null]::smallint[] as smalls, '{}'::integer[] as none,
+      array[array[1, 2], array[3, 4]]::integer[] as nested, '2026-11-21'::date as day,
       array['2026-11-21'::date] as days, '2026-11-21 10:00:00+00'::timestamptz as moment, '5'::xid8 as transaction_id,
       1.50::numeric as price, '\\x00ff'::bytea as bytes, '{"a": 1}'::jsonb as data, null::bigint as nothing`.execute(
     database.db,
@@ -48,6 +50,13 @@ test('values come back as the types say', async () => {
   expect(rows[0]).toEqual({
     big: Number.MAX_SAFE_INTEGER,
     bigs: [1, null, 3],
+    integers: [1, -2_147_483_648, 2_147_483_647],
+    smalls: [1, null],
+    none: [],
+    nested: [
+      [1, 2],
+      [3, 4],
+    ],
     day: '2026-11-21',
     days: ['2026-11-21'],
     moment: new Date('2026-11-21T10:00:00Z'),
