@@ -88,9 +88,24 @@ export async function storeGroups(
       }),
   }));
   if (offset < segmentBytesMin) return { groups: stored, segment: null };
-  const bytes = stored.flatMap(({ results }) => results.map(({ data }) => data));
-  const { blob } = await blobs.put(Readable.from(bytes));
+  const { blob } = await blobs.put(Readable.from(inPieces(stored.flatMap(({ results }) => results))));
   return { groups: stored, segment: blob };
+}
+
+/** A stream costs as much for each of its pieces as for some kilobytes. */
+const pieceBytesMin = 65_536;
+
+function* inPieces(results: readonly LineResult[]): Generator<Buffer> {
+  let piece: Buffer[] = [];
+  let bytes = 0;
+  for (const [index, { data }] of results.entries()) {
+    piece.push(data);
+    bytes += data.length;
+    if (bytes < pieceBytesMin && index + 1 < results.length) continue;
+    yield Buffer.concat(piece, bytes);
+    piece = [];
+    bytes = 0;
+  }
 }
 
 /**
