@@ -10,7 +10,7 @@ export function readReset(text = ''): number | null {
   const time = /^\d+(?:\.\d+)?$/.test(text) ? `${text}s` : text;
   const found = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?$/.exec(time);
   if (found === null) return null;
-  const [hours = 0, minutes = 0, seconds = 0, ms = 0] = found.slice(1).map((part) => Number(part ?? 0));
-  const total = hours * 3_600_000 + minutes * minuteMs + seconds * 1_000 + ms;
+  const [, hours = 0, minutes = 0, seconds = 0, ms = 0] = found;
+  const total = Number(hours) * 3_600_000 + Number(minutes) * minuteMs + Number(seconds) * 1_000 + Number(ms);
   return total <= dayMs ? total : null;
 }
