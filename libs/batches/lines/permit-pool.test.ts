@@ -3,9 +3,9 @@ import { expect, test } from 'vitest';
 import { createPermitPool } from './permit-pool.ts';
 
 /** Whether a promise has resolved, once everything that is due has run. */
-async function admitted(promise: Promise<boolean>): Promise<boolean> {
+async function admitted(permit: boolean | Promise<boolean>): Promise<boolean> {
   let done = false;
-  void promise.then(() => (done = true));
+  void Promise.resolve(permit).then(() => (done = true));
   await new Promise((resolve) => setImmediate(resolve));
   return done;
 }
@@ -61,7 +61,9 @@ test('waiters are served in order, as many at once as fit', async () => {
   const permits = createPermitPool({ callsMax: 3, bytesMax: 100 });
   await permits.acquire(90);
   const order: number[] = [];
-  const waiters = [30, 30, 30, 30].map((size, index) => permits.acquire(size).then(() => order.push(index)));
+  const waiters = [30, 30, 30, 30].map((size, index) =>
+    Promise.resolve(permits.acquire(size)).then(() => order.push(index)),
+  );
   permits.release(1, 90);
   await Promise.all(waiters.slice(0, 3));
   expect(order).toEqual([0, 1, 2]);
@@ -79,7 +81,7 @@ test('whatever is acquired and released, the limits hold, the order is kept, and
         const running: number[] = [];
         const started: number[] = [];
         sizes.forEach((size, index) => {
-          void permits.acquire(size).then(() => {
+          void Promise.resolve(permits.acquire(size)).then(() => {
             started.push(index);
             running.push(size);
           });
@@ -138,13 +140,10 @@ test('groups take turns, and the lines of a group keep their order', async () =>
   await permits.of('ws').acquire(1);
   const order: string[] = [];
   const all = ['a1', 'a2', 'a3', 'b1', 'c1', 'c2'].map((name) =>
-    permits
-      .of('ws', name.slice(0, 1))
-      .acquire(1)
-      .then(() => {
-        order.push(name);
-        permits.of('ws', name.slice(0, 1)).release(1, 1);
-      }),
+    Promise.resolve(permits.of('ws', name.slice(0, 1)).acquire(1)).then(() => {
+      order.push(name);
+      permits.of('ws', name.slice(0, 1)).release(1, 1);
+    }),
   );
   permits.of('ws').release(1, 1);
   await Promise.all(all);
@@ -164,13 +163,10 @@ test('whatever groups the lines belong to, all are served, and no group has more
         const running: typeof lines = [];
         let started = 0;
         for (const line of lines) {
-          void permits
-            .of('ws', line.group)
-            .acquire(line.size)
-            .then(() => {
-              started += 1;
-              running.push(line);
-            });
+          void Promise.resolve(permits.of('ws', line.group).acquire(line.size)).then(() => {
+            started += 1;
+            running.push(line);
+          });
         }
         for (;;) {
           await new Promise((resolve) => setImmediate(resolve));
@@ -198,7 +194,7 @@ test('a resuming line goes before those that have not begun, but these still get
   await permits.acquire(1);
   const order: string[] = [];
   const enter = (name: string, isResuming: boolean) =>
-    permits.acquire(1, { isResuming }).then(() => {
+    Promise.resolve(permits.acquire(1, { isResuming })).then(() => {
       order.push(name);
       permits.release(1, 1);
     });

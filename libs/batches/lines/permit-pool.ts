@@ -22,10 +22,10 @@ export type PermitPool = Permits & {
 
 export type Permits = {
   /**
-   * Resolves with true when the permit is granted; the caller must then call `release`. Resolves with false, holding no
-   * permit, when `signal` aborts first. `isResuming`: the line had a permit before and gave it up to wait.
+   * Returns true when the permit is granted, with a promise if that takes a wait; the caller must then call `release`.
+   * Returns false, holding no permit, when `signal` aborts first. `isResuming`: the line had a permit before and gave it up to wait.
    */
-  acquire(bytes: number, options?: { signal?: AbortSignal; isResuming?: boolean }): Promise<boolean>;
+  acquire(bytes: number, options?: { signal?: AbortSignal; isResuming?: boolean }): boolean | Promise<boolean>;
   /** `isAnswered`: the provider answered the calls, with any status. */
   release(calls: number, bytes: number, isAnswered?: boolean): void;
 };
@@ -71,7 +71,7 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   };
 
   const permitsOf = (groups: readonly string[], turn: string): Permits => ({
-    async acquire(size, { signal, isResuming = false } = {}) {
+    acquire(size, { signal, isResuming = false } = {}) {
       if (signal?.aborted === true) return false;
       const line = { groups, bytes: size };
       if (waiting() === 0 && mayCall(groups) && fits(size)) {
@@ -81,9 +81,10 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
       const started = (isResuming ? resuming : beginning).join(turn, line, signal);
       // A resuming line can be served while a large one is waiting to begin, and so can other groups.
       admit();
-      const isStarted = await started;
-      if (!isStarted) admit(); // a smaller line may have been waiting behind it
-      return isStarted;
+      return started.then((isStarted) => {
+        if (!isStarted) admit(); // a smaller line may have been waiting behind it
+        return isStarted;
+      });
     },
     release(releasedCalls, releasedBytes, isAnswered = false) {
       calls -= releasedCalls;

@@ -1,4 +1,5 @@
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
+import { whenThere } from '#libs/kernel/when-there.ts';
 import type { Permits } from './permit-pool.ts';
 
 /**
@@ -16,15 +17,18 @@ export function withLineMemory(calls: Permits, lease: MemoryLease, lineBytes: nu
     lease.become(bytes);
   };
   return {
-    async acquire(bytes, options = {}) {
-      if (!(await calls.acquire(0, options))) return false;
-      if (!(await lease.reserve(bytes, options.signal ?? never))) {
-        calls.release(1, 0);
-        return false;
-      }
-      heldBytes = bytes;
-      lease.tryCharge(Math.min(lineBytes, bytes));
-      return true;
+    acquire(bytes, options = {}) {
+      const hold = (isReserved: boolean): boolean => {
+        if (isReserved) {
+          heldBytes = bytes;
+          lease.tryCharge(Math.min(lineBytes, bytes));
+        } else calls.release(1, 0);
+        return isReserved;
+      };
+      return whenThere(
+        calls.acquire(0, options),
+        (isAcquired) => isAcquired && whenThere(lease.reserve(bytes, options.signal ?? never), hold),
+      );
     },
     release(released, bytes, isAnswered) {
       keep(heldBytes - bytes);

@@ -38,10 +38,10 @@ export type MemoryLease = {
    */
   chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void>;
   /**
-   * Waits until the lease holds at least `wanted` bytes (or its maximum) for later charges. Resolves with false, reserving
-   * nothing, when `signal` aborts first.
+   * Holds at least `wanted` bytes (or its maximum) for later charges. Returns true when it does, with a promise if it has
+   * to wait; false, reserving nothing, when `signal` aborts first.
    */
-  reserve(wanted: number, signal: AbortSignal): Promise<boolean>;
+  reserve(wanted: number, signal: AbortSignal): boolean | Promise<boolean>;
   /** Returns some of the charged bytes. */
   give(bytes: number): void;
   /**
@@ -253,7 +253,7 @@ class Lease implements MemoryLease {
     throw overloaded();
   }
 
-  async reserve(wanted: number, signal: AbortSignal): Promise<boolean> {
+  reserve(wanted: number, signal: AbortSignal): boolean | Promise<boolean> {
     if (signal.aborted) return false;
     const bytes = Math.min(wanted, this.leaseBytesMax);
     const more = bytes - this.heldBytes;
@@ -262,7 +262,7 @@ class Lease implements MemoryLease {
     };
     // New requests do not overtake waiting ones.
     if (more > 0 && (this.#budget.isAwaited(this.account) || !this.#budget.fits(this, more))) {
-      return await this.#budget.wait(this, more, take, signal);
+      return this.#budget.wait(this, more, take, signal);
     }
     take();
     this.#hold();
