@@ -5,6 +5,7 @@ import type { BatchCredential, BatchTarget, Database } from '#libs/database/sche
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { withRefresh } from '#libs/identity/not-in-snapshot.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
+import { whenThere } from '#libs/kernel/when-there.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import { createBatchPlans, type BatchPlanDeps } from './batch-plan.ts';
 import { refuseUnstorable } from './configs/config-document.ts';
@@ -60,7 +61,7 @@ export type BatchTargets = {
     workspaceId: string,
     target: BatchTarget,
     line?: { model: string | null; caller: Omit<ModelCaller, 'workspaceId'> },
-  ): Promise<FoundPlan>;
+  ): FoundPlan | Promise<FoundPlan>;
   /**
    * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
    * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
@@ -74,7 +75,7 @@ export type BatchTargets = {
     leaf: Leaf,
     model: string | null,
     isLeafsModel: boolean,
-  ): Promise<ResolvedTarget>;
+  ): ResolvedTarget | Promise<ResolvedTarget>;
   /** Deletes the batch's own secrets, if it has any, in the transaction that ends the batch. */
   release(unit: Pick<UnitOfWork, 'tx'>, target: BatchTarget): Promise<void>;
 };
@@ -114,23 +115,8 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     }
   };
 
-  /** Converts a batch's stored credential to the form in which a call requests it. */
-  const requestedBy = async (workspaceId: string, stored: BatchCredential): Promise<RequestedCredential> => {
-    switch (stored.type) {
-      case 'none':
-        return nothingRequested;
-      case 'virtual_key':
-        return { ...nothingRequested, virtualKey: { id: stored.virtual_key_id, holder } };
-      case 'provider': {
-        const { provider, custom_host: customHost, secret_id: id, settings = {} } = stored;
-        const { key: providerKey = null, ...others } = id === null ? {} : await cache.read(workspaceId, id);
-        return { ...nothingRequested, provider, providerKey, own: { settings, secrets: others, customHost } };
-      }
-    }
-  };
-
   return {
-    choose: (request) => withRefresh(snapshot, () => choose(deps, request)),
+    choose: async (request) => await withRefresh(snapshot, () => choose(deps, request)),
 
     async store(unit, { workspaceId, batchId }, { caller: credential, config }) {
       const owner = { workspaceId, ownerId: batchId };
@@ -146,25 +132,25 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       return { type: 'inline_config', config: config.document, secret_id: secretId, caller };
     },
 
-    async planOf(workspaceId, target, line) {
-      const found = 'caller' in target ? await plans.planOf(workspaceId, target) : withoutConfig;
+    planOf(workspaceId, target, line) {
       const caller = 'caller' in target ? target.caller : target;
       const query = { workspaceId, credentials: nothingRequested };
-      return await withRefresh(snapshot, () => {
-        const isOpen = line !== undefined && caller.type === 'none';
-        const routed = isOpen ? routePublicModels(deps, { ...query, ...line }, found) : found;
-        return guardPlan(snapshot, workspaceId, routed);
-      });
+      const complete = (found: FoundPlan): FoundPlan | Promise<FoundPlan> =>
+        withRefresh(snapshot, () => {
+          const isOpen = line !== undefined && caller.type === 'none';
+          const routed = isOpen ? routePublicModels(deps, { ...query, ...line }, found) : found;
+          return guardPlan(snapshot, workspaceId, routed);
+        });
+      return whenThere('caller' in target ? plans.planOf(workspaceId, target) : withoutConfig, complete);
     },
 
-    async resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
+    resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
       snapshot.assertFresh();
-      const credentials = await requestedBy(workspaceId, 'caller' in target ? target.caller : target);
-      const query = { workspaceId, credentials, leaf, param: 'config', model, isLeafsModel };
-      const resolved = await routing.resolveLeaf(query);
-      // Every key that a batch stores is only sent to the origin of its target.
-      resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
-      return resolved;
+      const resolve = (credentials: RequestedCredential): ResolvedTarget | Promise<ResolvedTarget> =>
+        routing.resolveLeaf({ workspaceId, credentials, leaf, param: 'config', model, isLeafsModel });
+      const caller = 'caller' in target ? target.caller : target;
+      const requested = requestedBy(caller, holder, (id) => cache.read(workspaceId, id));
+      return whenThere(whenThere(requested, resolve), boundToOrigin);
     },
 
     async release(unit, target) {
@@ -204,6 +190,33 @@ function choose(deps: Deps, request: Parameters<BatchTargets['choose']>[0]): Bat
   const document = typeof value === 'string' ? parseConfigText(value, found.param) : value;
   refuseUnstorable(document, found.param);
   return { caller, model, config: { type: 'inline', ...splitSecrets(document as Record<string, unknown>) } };
+}
+
+/** Converts a batch's stored credential to the form in which a call requests it. */
+function requestedBy(
+  stored: BatchCredential,
+  holder: string,
+  readSecret: (id: string) => Promise<SecretMembers>,
+): RequestedCredential | Promise<RequestedCredential> {
+  switch (stored.type) {
+    case 'none':
+      return nothingRequested;
+    case 'virtual_key':
+      return { ...nothingRequested, virtualKey: { id: stored.virtual_key_id, holder } };
+    case 'provider': {
+      const { provider, custom_host: customHost, secret_id: id, settings = {} } = stored;
+      return whenThere(id === null ? {} : readSecret(id), ({ key: providerKey, ...others }: SecretMembers) => {
+        const own = { settings, secrets: others, customHost };
+        return { ...nothingRequested, provider, providerKey: providerKey ?? null, own };
+      });
+    }
+  }
+}
+
+/** Every key that a batch stores is only sent to the origin of its target. */
+function boundToOrigin(resolved: ResolvedTarget): ResolvedTarget {
+  resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
+  return resolved;
 }
 
 /** The model that a leaf sets in every body. It can name a virtual key. */

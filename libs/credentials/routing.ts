@@ -11,6 +11,7 @@ import {
 } from './configs/plan.ts';
 import { resolveTarget, type CredentialQuery, type ResolveDeps, type ResolvedTarget } from './resolve.ts';
 import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
+import { whenThere } from '#libs/kernel/when-there.ts';
 
 export type RoutingDeps = PlanDeps & ResolveDeps & { snapshot: Refreshable; mappedSecrets: MappedSecrets };
 
@@ -20,9 +21,9 @@ export type RoutingDeps = PlanDeps & ResolveDeps & { snapshot: Refreshable; mapp
  * fails.
  */
 export type Routing = {
-  planOf(query: PlanQuery): Promise<FoundPlan>;
+  planOf(query: PlanQuery): FoundPlan | Promise<FoundPlan>;
   /** Returns where the calls of one target of a plan go. Also throws like `MappedSecrets`. */
-  resolveLeaf(query: CredentialQuery): Promise<ResolvedTarget>;
+  resolveLeaf(query: CredentialQuery): ResolvedTarget | Promise<ResolvedTarget>;
   /**
    * Returns the target of a request that is not a call, and so uses no public model: the first one of its config. Throws like
    * both of the above.
@@ -38,14 +39,18 @@ export type TargetRequest = Omit<ConfigQuery, 'headers'> & {
 export function createRouting(deps: RoutingDeps): Routing {
   const { snapshot, mappedSecrets } = deps;
 
-  const complete = async ({ target, model, mapped }: ReturnType<typeof resolveTarget>): Promise<ResolvedTarget> => ({
-    target: mapped === undefined ? target : await mappedSecrets.complete(target, mapped),
-    model,
-  });
+  const complete = (found: ReturnType<typeof resolveTarget>): ResolvedTarget | Promise<ResolvedTarget> => {
+    const { target, model, mapped } = found;
+    if (mapped === undefined) return found;
+    return mappedSecrets.complete(target, mapped).then((completed) => ({ target: completed, model }));
+  };
 
   return {
     planOf: (query) => withRefresh(snapshot, () => findPlan(deps, query)),
-    resolveLeaf: async (query) => complete(await withRefresh(snapshot, () => resolveTarget(deps, query))),
+    resolveLeaf(query) {
+      const found = withRefresh(snapshot, () => resolveTarget(deps, query));
+      return whenThere(found, complete);
+    },
     async targetOf(request) {
       const found = await withRefresh(snapshot, () => {
         const configured = findConfig(deps, { ...request, headers: null }) ?? withoutConfig;

@@ -17,14 +17,27 @@ export type Refreshable = Pick<Snapshot<unknown>, 'refresh' | 'absent'>;
 /**
  * Runs `find`. If it throws NotInSnapshot, refreshes the snapshot and runs it once more. An ID that is missing from the
  * database as well is not looked up again until something changes: the million lines of a batch would otherwise cause a
- * million queries. Throws the errors of `find`, and unavailable when the database does not answer.
+ * million queries. Returns what `find` returns, without a promise unless there is something to wait for. Rejects with the
+ * errors of `find`, and with unavailable when the database does not answer.
  */
-export async function withRefresh<Result>(snapshot: Refreshable, find: () => Result): Promise<Awaited<Result>> {
+export function withRefresh<Result>(
+  snapshot: Refreshable,
+  find: () => Result | Promise<Result>,
+): Result | Promise<Result> {
   try {
-    return await find();
+    const found = find();
+    return found instanceof Promise ? found.catch((error: unknown) => afterRefresh(snapshot, find, error)) : found;
   } catch (error) {
-    if (!(error instanceof NotInSnapshot) || (error.id !== undefined && snapshot.absent.has(error.id))) throw error;
+    return afterRefresh(snapshot, find, error);
   }
+}
+
+async function afterRefresh<Result>(
+  snapshot: Refreshable,
+  find: () => Result | Promise<Result>,
+  error: unknown,
+): Promise<Result> {
+  if (!(error instanceof NotInSnapshot) || (error.id !== undefined && snapshot.absent.has(error.id))) throw error;
   await snapshot.refresh().catch((cause: unknown) => {
     throw new GatewayError(
       'unavailable',

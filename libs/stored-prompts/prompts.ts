@@ -103,7 +103,7 @@ export function createPrompts({ db, secrets, snapshot, limits }: Deps): Prompts 
 
   return {
     render: async (query, pins) => refuseMissing(await withRefresh(snapshot, () => render(query, pins))),
-    preview: (query) => withRefresh(snapshot, () => render(query)),
+    preview: async (query) => await withRefresh(snapshot, () => render(query)),
     async pin(workspaceId, names, param) {
       // Includes records that another process created a moment ago.
       await snapshot.refresh();

@@ -226,7 +226,7 @@ export async function predictBatch(
   const asking = { keyId, role: principal.role };
   const place = { workspaceId, credentials, headers: null, defaults, caller: asking };
   const publicNames = await deps.publicNames({ workspaceId, ...asking });
-  const planFor = (model: string | null) => deps.routing.planOf({ ...place, model });
+  const planFor = async (model: string | null) => await deps.routing.planOf({ ...place, model });
   const { metadata: inherited } = recordable(options, request);
   const metadata = asTexts({ ...body.metadata, ...inherited });
   const call = { workspaceId, keyId, credentials, planFor, metadata, signal };

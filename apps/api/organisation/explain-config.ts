@@ -54,8 +54,8 @@ export const explainConfig = (deps: {
           session: readAgentSession(request.headers),
         },
         search: (rule, text) => deps.search(rule, text, { workspaceId, signal }),
-        resolve: (leaf, model, isLeafsModel) =>
-          deps.routing.resolveLeaf({ workspaceId, credentials, leaf, param: found.param, model, isLeafsModel }),
+        resolve: async (leaf, model, isLeafsModel) =>
+          await deps.routing.resolveLeaf({ workspaceId, credentials, leaf, param: found.param, model, isLeafsModel }),
         now: deps.clock.now(),
       },
       found.plan.root,

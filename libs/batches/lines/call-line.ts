@@ -103,9 +103,9 @@ type CallLineDeps = {
    * The plan of the batch's lines with this model, which can be a public one. Throws GatewayError, which becomes the line's
    * error.
    */
-  planOf: (batch: BatchRow, model: string | null) => Promise<FoundPlan>;
+  planOf: (batch: BatchRow, model: string | null) => FoundPlan | Promise<FoundPlan>;
   /** Returns where the calls of one of its targets go. Throws like `planOf`. */
-  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
+  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Resolved | Promise<Resolved>;
   /** Absent: no line names a prompt. */
   renderLine?: RenderLine;
   /** Checks answers against the JSON Schema of their request. Absent: no batch asks for that. */
@@ -142,8 +142,8 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     const startedAtMs = now();
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
-    const outage = createOutageOptions(given, clock);
-    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => retryDuringOutage(work, outage);
+    const possible = <Result>(work: () => Result | Promise<Result>): Result | Promise<Result> =>
+      throughOutages(work, given, clock);
     let call: Call | null = null;
     let result: Outcome;
     let output: LineResult['output'] = null;
@@ -152,9 +152,11 @@ export function createCallLine(deps: CallLineDeps): CallLine {
       : boundsRefusal(operation, body);
     try {
       if (refusal !== null) throw refusal;
-      const rendered = await possible(() => renderPrompt(batch, operation, body));
+      const rendering = possible(() => renderPrompt(batch, operation, body));
+      const rendered = rendering instanceof Promise ? await rendering : rendering;
       const sent = rendered ? { operation, ...rendered, model: readModel(rendered.body) } : { operation, body, model };
-      const found = await possible(() => planOf(batch, replacedModel(batch) ?? sent.model));
+      const finding = possible(() => planOf(batch, replacedModel(batch) ?? sent.model));
+      const found = finding instanceof Promise ? await finding : finding;
       const made: Call = { ...toCall(given, found, sent, makeTraceparent), bound: boundOf(batch) };
       call = made;
       const run = (): Promise<Outcome> =>
@@ -202,6 +204,29 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     }
     return { outcome, usage: usageOf(called, answer, cost), output };
   };
+}
+
+/** Runs `work`, and repeats it during an outage. A line that finds what it needs at once does not wait for a promise. */
+function throughOutages<Result>(
+  work: () => Result | Promise<Result>,
+  line: Line,
+  clock: Clock,
+): Result | Promise<Result> {
+  const repeat = (error: unknown): Promise<Result> => {
+    let isFirst = true;
+    const repeated = (): Result | Promise<Result> => {
+      if (!isFirst) return work();
+      isFirst = false;
+      throw error;
+    };
+    return retryDuringOutage(repeated, createOutageOptions(line, clock));
+  };
+  try {
+    const found = work();
+    return found instanceof Promise ? found.catch(repeat) : found;
+  } catch (error) {
+    return repeat(error);
+  }
 }
 
 /**

@@ -24,7 +24,7 @@ export type Resolve<Planned extends Call> = (
   leaf: Leaf,
   model: string | null,
   isLeafsModel: boolean,
-) => Promise<Resolved>;
+) => Resolved | Promise<Resolved>;
 
 export type PlanDeps = {
   callTarget: CallTarget['call'];
@@ -155,26 +155,31 @@ async function runLeaf<Planned extends Call>(
   call.model = request.model;
   call.prompt = call.promptInput === null ? null : call.promptInput.prompt;
   try {
-    const { edits, model: edited, isLeafsModel } = await editRequest(deps, leaf, call);
+    const editing = editRequest(deps, leaf, call);
+    const { edits, model: edited, isLeafsModel } = editing instanceof Promise ? await editing : editing;
     const model = (isLeafsModel ? edited : (call.modelOverride ?? edited)) ?? request.model;
-    return await callLeaf(deps, call, pass, await pass.resolve(call, leaf, model, isLeafsModel), edits);
+    const resolving = pass.resolve(call, leaf, model, isLeafsModel);
+    const resolved = resolving instanceof Promise ? await resolving : resolving;
+    return await callLeaf(deps, call, pass, resolved, edits);
   } catch (error) {
     return failed(error);
   }
 }
 
 /** Returns the changes that a leaf makes to a request, and the resulting model: null if it is the caller's. */
-async function editRequest(deps: PlanDeps, leaf: Leaf, call: Call): ReturnType<typeof editByPrompt> {
+function editRequest(deps: PlanDeps, leaf: Leaf, call: Call): EditedByLeaf | Promise<EditedByLeaf> {
   const { prompt } = leaf;
+  if (leaf === plainLeaf) return unedited;
   if (prompt === null) {
-    const edited = leaf === plainLeaf ? unedited : editParams(leaf, call.params);
+    const edited = editParams(leaf, call.params);
     return { ...edited, isLeafsModel: edited.model !== null };
   }
   if (deps.renderPrompt === undefined) throw new Error('prompts are not rendered here');
-  return await editByPrompt(deps.renderPrompt, call, { ...leaf, prompt });
+  return editByPrompt(deps.renderPrompt, call, { ...leaf, prompt });
 }
 
-const unedited: ReturnType<typeof editParams> = { edits: {}, model: null };
+type EditedByLeaf = Awaited<ReturnType<typeof editByPrompt>>;
+const unedited: EditedByLeaf = { edits: {}, model: null, isLeafsModel: false };
 
 const failed = (error: unknown): Outcome => ({ kind: 'failed', error: asGatewayError(error), attempts: noAttempts });
 
