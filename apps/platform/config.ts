@@ -137,7 +137,7 @@ export const platformFields = {
   ),
   SLUICE_CONNECTIONS: wholeNumber(4_096, { min: 4, max: 100_000 }).describe(
     'Calls in flight with all providers, per process; each has its own socket. One workspace gets at most three times as ' +
-      'many as are free, so a single workspace gets three quarters.',
+      'many as are free, so a single workspace gets three quarters. A worker has at least twice `SLUICE_CALLS_MAX`.',
   ),
   SLUICE_PROVIDER_QUEUE: wholeNumber(1_024, { min: 0, max: 100_000 }).describe(
     'Live calls that wait for one credential. Further calls get 503 immediately.',

@@ -20,7 +20,11 @@ export const WorkerConfig = z.object({
       'count. One batch or credential gets at most 7/8 of them, one ' +
       'workspace 15/16. A workspace without any can start one more, up to twice the number in total.',
   ),
-  SLUICE_CHUNKS_MAX: wholeNumber(8, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
+  SLUICE_CHUNKS_MAX: wholeNumber(8, { min: 1, max: 256 })
+    .removeDefault()
+    .optional()
+    .meta({ range: '1 to 256', fallback: '`SLUICE_CALLS_MAX` / `SLUICE_CHUNK_LINES`, at least 8' })
+    .describe('Chunks of one batch that a worker runs.'),
   SLUICE_CHUNKS_TOTAL: wholeNumber(64, { min: 1, max: 1_024 }).describe(
     'Chunks of all batches that a worker runs. Workspaces below their share can exceed it, and so can the first chunks ' +
       'of batches.',
@@ -99,3 +103,14 @@ export const WorkerConfig = z.object({
   ),
 });
 export type WorkerConfig = z.output<typeof WorkerConfig>;
+
+/** Chunks of one batch that a worker runs. One batch alone can have as many lines as there are calls. */
+export const chunksOfBatchMax = ({ SLUICE_CHUNKS_MAX, SLUICE_CALLS_MAX, SLUICE_CHUNK_LINES }: WorkerConfig): number =>
+  SLUICE_CHUNKS_MAX ?? Math.max(8, Math.min(256, Math.ceil(SLUICE_CALLS_MAX / SLUICE_CHUNK_LINES)));
+
+/**
+ * Connections of a worker, so many that its calls never exceed the share of a workspace: a refused call is made again a
+ * second later, which costs more than the call.
+ */
+export const connectionsOf = ({ SLUICE_CONNECTIONS, SLUICE_CALLS_MAX }: WorkerConfig): number =>
+  Math.max(SLUICE_CONNECTIONS, 2 * SLUICE_CALLS_MAX);
