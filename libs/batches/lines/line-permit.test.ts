@@ -53,13 +53,13 @@ test('a line that waits holds no permit, and has one again when it continues', a
 });
 
 test.each([
-  ['waits', (permit: LinePermit) => permit.waitWithoutPermit(what, openWait().wait)],
-  ['ends', (permit: LinePermit) => permit.end(0)],
+  ['waits', (permit: LinePermit): unknown => permit.waitWithoutPermit(what, openWait().wait)],
+  ['ends', (permit: LinePermit): unknown => permit.end(0)],
 ])('a line that %s gives back the place that was held for it', async (_how, leave) => {
   let given = 0;
   const { permit } = await setUp(1, { release: () => (given += 1), isTaken: () => false });
   expect(given).toBe(0);
-  void leave(permit);
+  leave(permit);
   expect(given).toBe(1);
 });
 

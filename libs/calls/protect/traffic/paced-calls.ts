@@ -30,8 +30,9 @@ class Place implements HeldPlace {
   }
 
   release(): void {
-    if (this.#begun !== null) this.#paced.end('unknown', null, this.#begun);
+    const begun = this.#begun;
     this.#begun = null;
+    if (begun !== null) this.#paced.end('unknown', null, begun);
   }
 
   isTaken(): boolean {
