@@ -18,11 +18,14 @@ export const toSteps = (decimal: string | number | Big, decimals: number): bigin
 
 /** Further decimals than those of an amount are rounded like those of `divide`. */
 export function parseAmount(decimal: string | number | Big): Amount {
-  // Every stored amount has this form. A Big for each takes twice as long.
-  if (typeof decimal !== 'string' || !plainDecimal.test(decimal)) return toSteps(decimal, amountDecimals);
+  // A Big for each takes twice as long.
+  if (typeof decimal !== 'string' || !isAmount(decimal)) return toSteps(decimal, amountDecimals);
   const [whole = '', fraction = ''] = decimal.split('.');
   return BigInt(whole + fraction.padEnd(amountDecimals, '0'));
 }
+
+/** Whether a decimal is an amount that needs no rounding. Those that are stored are. */
+export const isAmount = (decimal: string): boolean => plainDecimal.test(decimal);
 
 const plainDecimal = new RegExp(`^-?\\d{1,30}(?:\\.\\d{1,${amountDecimals}})?$`);
 

@@ -152,11 +152,9 @@ export function createCallLine(deps: CallLineDeps): CallLine {
       : boundsRefusal(operation, body);
     try {
       if (refusal !== null) throw refusal;
-      const rendering = possible(() => renderPrompt(batch, operation, body));
-      const rendered = rendering instanceof Promise ? await rendering : rendering;
+      const rendered = await possible(() => renderPrompt(batch, operation, body));
       const sent = rendered ? { operation, ...rendered, model: readModel(rendered.body) } : { operation, body, model };
-      const finding = possible(() => planOf(batch, replacedModel(batch) ?? sent.model));
-      const found = finding instanceof Promise ? await finding : finding;
+      const found = await possible(() => planOf(batch, replacedModel(batch) ?? sent.model));
       const made: Call = { ...toCall(given, found, sent, makeTraceparent), bound: boundOf(batch) };
       call = made;
       const run = (): Promise<Outcome> =>
@@ -206,7 +204,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
   };
 }
 
-/** Runs `work`, and repeats it during an outage. A line that finds what it needs at once does not wait for a promise. */
+/** Runs `work`, and repeats it during an outage. Returns its result, without a promise unless there is something to wait for. */
 function throughOutages<Result>(
   work: () => Result | Promise<Result>,
   line: Line,

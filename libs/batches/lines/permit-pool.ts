@@ -23,7 +23,8 @@ export type PermitPool = Permits & {
 export type Permits = {
   /**
    * Returns true when the permit is granted, with a promise if that takes a wait; the caller must then call `release`.
-   * Returns false, holding no permit, when `signal` aborts first. `isResuming`: the line had a permit before and gave it up to wait.
+   * Returns false, holding no permit, when `signal` aborts first. `isResuming`: the line had a permit before and gave it
+   * up to wait.
    */
   acquire(bytes: number, options?: { signal?: AbortSignal; isResuming?: boolean }): boolean | Promise<boolean>;
   /** `isAnswered`: the provider answered the calls, with any status. */

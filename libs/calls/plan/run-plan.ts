@@ -155,12 +155,9 @@ async function runLeaf<Planned extends Call>(
   call.model = request.model;
   call.prompt = call.promptInput === null ? null : call.promptInput.prompt;
   try {
-    const editing = editRequest(deps, leaf, call);
-    const { edits, model: edited, isLeafsModel } = editing instanceof Promise ? await editing : editing;
+    const { edits, model: edited, isLeafsModel } = await editRequest(deps, leaf, call);
     const model = (isLeafsModel ? edited : (call.modelOverride ?? edited)) ?? request.model;
-    const resolving = pass.resolve(call, leaf, model, isLeafsModel);
-    const resolved = resolving instanceof Promise ? await resolving : resolving;
-    return await callLeaf(deps, call, pass, resolved, edits);
+    return await callLeaf(deps, call, pass, await pass.resolve(call, leaf, model, isLeafsModel), edits);
   } catch (error) {
     return failed(error);
   }
