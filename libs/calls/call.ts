@@ -131,7 +131,7 @@ export type ForwardRequest = {
 
 /** A place among the calls that a provider accepts at a time, which is held for a background call. */
 export type HeldPlace = {
-  /** Gives the place back if its call has not taken it. Idempotent. */
+  /** Gives the place back if its call has not taken it. Idempotent. A call with another credential or model does so. */
   release: () => void;
   /** Whether a call has taken it. */
   isTaken: () => boolean;

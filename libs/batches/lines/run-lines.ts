@@ -192,6 +192,7 @@ class BusyLines {
   #fewer = Promise.withResolvers<void>();
   /** What the next line waits for. */
   #next: Wait | null = null;
+  #areAlike = true;
 
   /** `onWait`: called for the wait of a line that has not begun. */
   constructor(onWait: OnWait) {
@@ -217,7 +218,7 @@ class BusyLines {
     const { reason, untilMs, hold } = what;
     const isHeldBack = reason === 'provider_busy' || (reason === 'rate_limited' && untilMs === null);
     if (!isHeldBack) return () => {};
-    if (hold !== undefined) this.#next = what;
+    if (hold !== undefined && this.#areAlike) this.#next = what;
     this.#count += 1;
     return () => {
       this.#count -= 1;
@@ -226,9 +227,11 @@ class BusyLines {
     };
   }
 
-  /** A line that did not use its place goes elsewhere or waits for something else, and so can further ones. */
+  /** A line that did not use its place goes elsewhere or waits for something else, and so can all further ones. */
   lineEnded(place: HeldPlace | undefined): void {
-    if (place?.isTaken() === false) this.#next = null;
+    if (place?.isTaken() !== false) return;
+    this.#areAlike = false;
+    this.#next = null;
   }
 }
 

@@ -20,9 +20,10 @@ class Place implements HeldPlace {
     this.#begun = begun;
   }
 
-  /** Returns how the call began; null if the place is not one of `paced`, or not held any more. */
+  /** Returns how the call began; null if the place is not held any more. A place elsewhere than at `paced` is given back. */
   take(paced: PacedCalls): Begun | null {
-    if (paced !== this.#paced || this.#begun === null) return null;
+    if (paced !== this.#paced) this.release();
+    if (this.#begun === null) return null;
     const begun = this.#begun;
     this.#begun = null;
     this.#isTaken = true;
