@@ -40,7 +40,7 @@ import type { Platform } from '#apps/platform/platform.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
 import { subscribers } from '#apps/platform/subscribers.ts';
-import { connectionsOf, type WorkerConfig } from './config.ts';
+import { connectionsMax, type WorkerConfig } from './config.ts';
 import { sealParts } from './seal-parts.ts';
 import { BatchFiles } from './jobs/batch-files.ts';
 import { composeLanes } from './lanes.ts';
@@ -126,7 +126,7 @@ async function composePlatform(
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform: Platform = await createPlatform(
-    { ...config, SLUICE_CONNECTIONS: connectionsOf(config) },
+    { ...config, SLUICE_CONNECTIONS: connectionsMax(config) },
     {
       name: 'worker',
       role: 'worker',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { chunksOfBatchMax, connectionsOf, WorkerConfig } from './config.ts';
+import { chunksPerBatchMax, connectionsMax, WorkerConfig } from './config.ts';
 
 const parse = (more: Record<string, string>): WorkerConfig =>
   WorkerConfig.parse({ DATABASE_URL: 'postgres://localhost/sluice', SLUICE_MASTER_KEY: 'x'.repeat(44), ...more });
@@ -11,7 +11,7 @@ test.each([
   [{ SLUICE_CALLS_MAX: '4000', SLUICE_CHUNK_LINES: '1' }, 256],
   [{ SLUICE_CALLS_MAX: '4000', SLUICE_CHUNKS_MAX: '2' }, 2],
 ])('with %o a worker runs %i chunks of a batch, enough for all of its calls', (more, expected) => {
-  expect(chunksOfBatchMax(parse(more))).toBe(expected);
+  expect(chunksPerBatchMax(parse(more))).toBe(expected);
 });
 
 test.each([
@@ -19,5 +19,5 @@ test.each([
   [{ SLUICE_CALLS_MAX: '10000' }, 20_000],
   [{ SLUICE_CONNECTIONS: '64', SLUICE_CALLS_MAX: '16' }, 64],
 ])('with %o a worker has %i connections, so many that its calls are never refused', (more, expected) => {
-  expect(connectionsOf(parse(more))).toBe(expected);
+  expect(connectionsMax(parse(more))).toBe(expected);
 });

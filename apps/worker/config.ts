@@ -105,12 +105,12 @@ export const WorkerConfig = z.object({
 export type WorkerConfig = z.output<typeof WorkerConfig>;
 
 /** Chunks of one batch that a worker runs. One batch alone can have as many lines as there are calls. */
-export const chunksOfBatchMax = ({ SLUICE_CHUNKS_MAX, SLUICE_CALLS_MAX, SLUICE_CHUNK_LINES }: WorkerConfig): number =>
+export const chunksPerBatchMax = ({ SLUICE_CHUNKS_MAX, SLUICE_CALLS_MAX, SLUICE_CHUNK_LINES }: WorkerConfig): number =>
   SLUICE_CHUNKS_MAX ?? Math.max(8, Math.min(256, Math.ceil(SLUICE_CALLS_MAX / SLUICE_CHUNK_LINES)));
 
 /**
  * Connections of a worker, so many that its calls never exceed the share of a workspace: a refused call is made again a
  * second later, which costs more than the call.
  */
-export const connectionsOf = ({ SLUICE_CONNECTIONS, SLUICE_CALLS_MAX }: WorkerConfig): number =>
+export const connectionsMax = ({ SLUICE_CONNECTIONS, SLUICE_CALLS_MAX }: WorkerConfig): number =>
   Math.max(SLUICE_CONNECTIONS, 2 * SLUICE_CALLS_MAX);

@@ -13,7 +13,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { Holder, ProcessLease } from '#libs/queue/process-lease.ts';
-import { chunksOfBatchMax, type WorkerConfig } from './config.ts';
+import { chunksPerBatchMax, type WorkerConfig } from './config.ts';
 import type { BatchFiles, ClaimedFiles } from './jobs/batch-files.ts';
 
 /** Small files mostly wait for the database. Large ones take minutes, and have their own slots. */
@@ -27,7 +27,7 @@ export function composeLanes(
   { db, lease, stopping, logger }: Deps,
   run: { lines: ChunkRunner; files: BatchFiles },
 ) {
-  const ofBatch = chunksOfBatchMax(config);
+  const ofBatch = chunksPerBatchMax(config);
   const lines = new Lane<ClaimedChunk>({
     name: 'lines',
     slots: { ofAll: Math.max(ofBatch, config.SLUICE_CHUNKS_TOTAL), ofBatch },

@@ -5,7 +5,7 @@ import type { BatchCredential, BatchTarget, Database } from '#libs/database/sche
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { withRefresh } from '#libs/identity/not-in-snapshot.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
-import { whenThere } from '#libs/kernel/when-there.ts';
+import { whenAvailable } from '#libs/kernel/when-available.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import { createBatchPlans, type BatchPlanDeps } from './batch-plan.ts';
 import { refuseUnstorable } from './configs/config-document.ts';
@@ -141,7 +141,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
           const routed = isOpen ? routePublicModels(deps, { ...query, ...line }, found) : found;
           return guardPlan(snapshot, workspaceId, routed);
         });
-      return whenThere('caller' in target ? plans.planOf(workspaceId, target) : withoutConfig, complete);
+      return whenAvailable('caller' in target ? plans.planOf(workspaceId, target) : withoutConfig, complete);
     },
 
     resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
@@ -150,7 +150,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
         routing.resolveLeaf({ workspaceId, credentials, leaf, param: 'config', model, isLeafsModel });
       const caller = 'caller' in target ? target.caller : target;
       const requested = requestedBy(caller, holder, (id) => cache.read(workspaceId, id));
-      return whenThere(whenThere(requested, resolve), boundToOrigin);
+      return whenAvailable(whenAvailable(requested, resolve), boundToOrigin);
     },
 
     async release(unit, target) {
@@ -205,7 +205,7 @@ function requestedBy(
       return { ...nothingRequested, virtualKey: { id: stored.virtual_key_id, holder } };
     case 'provider': {
       const { provider, custom_host: customHost, secret_id: id, settings = {} } = stored;
-      return whenThere(id === null ? {} : readSecret(id), ({ key: providerKey, ...others }: SecretMembers) => {
+      return whenAvailable(id === null ? {} : readSecret(id), ({ key: providerKey, ...others }: SecretMembers) => {
         const own = { settings, secrets: others, customHost };
         return { ...nothingRequested, provider, providerKey: providerKey ?? null, own };
       });

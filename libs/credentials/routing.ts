@@ -11,7 +11,7 @@ import {
 } from './configs/plan.ts';
 import { resolveTarget, type CredentialQuery, type ResolveDeps, type ResolvedTarget } from './resolve.ts';
 import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
-import { whenThere } from '#libs/kernel/when-there.ts';
+import { whenAvailable } from '#libs/kernel/when-available.ts';
 
 export type RoutingDeps = PlanDeps & ResolveDeps & { snapshot: Refreshable; mappedSecrets: MappedSecrets };
 
@@ -49,7 +49,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     planOf: (query) => withRefresh(snapshot, () => findPlan(deps, query)),
     resolveLeaf(query) {
       const found = withRefresh(snapshot, () => resolveTarget(deps, query));
-      return whenThere(found, complete);
+      return whenAvailable(found, complete);
     },
     async targetOf(request) {
       const found = await withRefresh(snapshot, () => {

@@ -139,7 +139,10 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       const lineBytes = memoryOf(line);
       const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
       const permits = withLineMemory(callsOf(line.bytes), lease, lineBytes);
-      const isAcquired = await permits.acquire(bytes, { signal: stop });
+      const acquiring = permits.acquire(bytes, { signal: stop });
+      // This wait can be long, and other workspaces can use the same credential.
+      if (acquiring instanceof Promise) place?.release();
+      const isAcquired = await acquiring;
       isStopped = stop.aborted;
       if (isStopped) {
         if (isAcquired) permits.release(1, bytes);

@@ -1,5 +1,5 @@
 import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
-import { whenThere } from '#libs/kernel/when-there.ts';
+import { whenAvailable } from '#libs/kernel/when-available.ts';
 import type { Permits } from './permit-pool.ts';
 
 /**
@@ -25,9 +25,9 @@ export function withLineMemory(calls: Permits, lease: MemoryLease, lineBytes: nu
         } else calls.release(1, 0);
         return isReserved;
       };
-      return whenThere(
+      return whenAvailable(
         calls.acquire(0, options),
-        (isAcquired) => isAcquired && whenThere(lease.reserve(bytes, options.signal ?? never), hold),
+        (isAcquired) => isAcquired && whenAvailable(lease.reserve(bytes, options.signal ?? never), hold),
       );
     },
     release(released, bytes, isAnswered) {

@@ -355,6 +355,26 @@ test('once lines have waited for their provider, further ones begin with a place
   expect(given).toEqual([undefined, 0, 1, 2, 3, undefined]);
 });
 
+test('a line that waits for its permit gives back the place that is held for it', async () => {
+  let given = 0;
+  const hold = (): Promise<HeldPlace> => Promise.resolve({ release: () => (given += 1), isTaken: () => false });
+  const answered = Promise.withResolvers<void>();
+  const { runner } = setUp(async (line, _signal, { waitWithoutPermit }) => {
+    const what: Wait = { reason: 'provider_busy', label: 'key', model: 'm', untilMs: null, hold };
+    if (line === 1) await waitWithoutPermit(what, () => Promise.resolve());
+    await answered.promise;
+  }, 1);
+  const { id, claim } = await createChunk();
+  const run = runner.run(claim);
+  await eventually(
+    () => Promise.resolve(given),
+    (times) => times > 0,
+  );
+  answered.resolve();
+  await run;
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines });
+});
+
 test('a cancel ends waiting lines at once; none of them calls, and the batch is drained', async () => {
   const { runner, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();

@@ -344,7 +344,7 @@ describe('a place that is held', () => {
     (await late).release(answer(200));
   });
 
-  test('is given back at once by a call with another credential', async () => {
+  test('is given back immediately by a call with another credential', async () => {
     const { permits, hold } = await useUp();
     permits.pop()?.release(answer(200));
     const place = await hold();

@@ -1,8 +1,8 @@
 /**
- * Continues with a value: immediately if it is there, otherwise when its promise resolves. Work that seldom waits, such as
+ * Continues with a value: immediately if it is available, otherwise when its promise resolves. Work that seldom waits, such as
  * finding the target of a call, then costs no promise.
  */
-export const whenThere = <Given, Result>(
+export const whenAvailable = <Given, Result>(
   given: Given | Promise<Given>,
   use: (value: Given) => Result | Promise<Result>,
 ): Result | Promise<Result> => (given instanceof Promise ? given.then(use) : use(given));
